@@ -3,28 +3,57 @@
 EXTENSION = idem_action
 MODULE_big = idem_action
 # the rooms, in the order in which the install script needs them
-ROOMS = key canonical digest
-OBJS = src/key.o src/canonical.o src/digest.o
+ROOMS = key canonical digest era contract store verdict action owner once
+OBJS = src/idem_action.o src/key.o src/node.o src/pointer.o src/canonical.o src/digest.o src/difference.o \
+	src/state.o src/argument.o src/statement.o src/era.o src/contract.o src/define.o \
+	src/store.o src/transaction.o src/verdict.o src/action.o src/owner.o src/once.o
 
-VERSION := $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" idem_action.control)
-INSTALL_SQL = $(EXTENSION)--$(VERSION).sql
+EXTVERSION := $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" idem_action.control)
+INSTALL_SQL = $(EXTENSION)--$(EXTVERSION).sql
 DATA_built = $(INSTALL_SQL)
 
 PG_CPPFLAGS = -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -Wno-sign-compare
 SHLIB_LINK = -lcrypto
 
-REGRESS = $(ROOMS)
+REGRESS = $(filter $(patsubst sql/%.sql,%,$(wildcard sql/*.sql)),$(ROOMS))
 ISOLATION = $(patsubst test/isolation/specs/%.spec,%,$(sort $(wildcard test/isolation/specs/*.spec)))
 ISOLATION_OPTS = --inputdir=test/isolation --outputdir=output_iso
 TAP_TESTS = 1
 PROVE_TESTS ?= test/t/*.pl
-EXTRA_CLEAN = $(INSTALL_SQL) output_iso
+EXTRA_CLEAN = $(INSTALL_SQL) output_iso test/__pycache__ test/demo/__pycache__
 
+# what our own goals need they find or install by themselves, so PostgreSQL need not be there yet
+OUR_GOALS = test demo bench indent checkver doc
+ifneq ($(filter-out $(OUR_GOALS),$(or $(MAKECMDGOALS),all)),)
 PG_CONFIG ?= pg_config
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)
+endif
 
-$(INSTALL_SQL): $(ROOMS:%=src/%.sql) idem_action.control
-	{ echo '\echo Use "CREATE EXTENSION $(EXTENSION)" to load this file. \quit'; cat $(ROOMS:%=src/%.sql); } > $@
+$(INSTALL_SQL): $(ROOMS:%=src/%.sql) idem_action.control Makefile
+	{ printf '%s\n' '\echo Use "CREATE EXTENSION $(EXTENSION)" to load this file. \quit'; cat $(ROOMS:%=src/%.sql); } > $@
 
-$(OBJS): src/idem_action.h src/compat.h src/errors.h
+$(OBJS): src/idem_action.h src/canonical.h src/compat.h src/errors.h
+
+.PHONY: $(OUR_GOALS)
+
+test:
+	test/run
+
+demo:
+	test/demo/run
+
+bench:
+	bench/run
+
+indent:
+	test/lib/indent
+
+checkver:
+	test/lib/checkver
+
+# the state machine, drawn from the table that decides
+doc:
+	$(CC) -std=gnu99 -Isrc -o doc/draw_state doc/draw_state.c src/state.c
+	doc/draw_state > doc/state_machine.mmd
+	rm doc/draw_state

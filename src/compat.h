@@ -7,8 +7,71 @@
 
 #include "postgres.h"
 
+#include "catalog/namespace.h"
+#include "utils/guc.h"
+#include "utils/relcache.h"
+
 #if PG_VERSION_NUM < 150000
 #error "idem_action needs PostgreSQL 15 or later"
+#endif
+
+/* soft errors came with PostgreSQL 16; delete with PostgreSQL 15 */
+#if PG_VERSION_NUM < 160000
+#define ereturn(context, dummy_value, ...) ereport(ERROR, __VA_ARGS__)
+#endif
+
+/*
+ * Pin search_path to pg_catalog for a statement of ours, and unpin it.  An
+ * error in between is undone by the transaction's abort.
+ *
+ * Before 17: an override on the namespace stack, which costs next to nothing.
+ * Delete that branch with PostgreSQL 16.
+ */
+#if PG_VERSION_NUM >= 170000
+static inline int
+idem_pin_search_path(void)
+{
+	int			level = NewGUCNestLevel();
+
+	RestrictSearchPath();
+	return level;
+}
+
+static inline void
+idem_unpin_search_path(int level)
+{
+	AtEOXact_GUC(false, level);
+}
+#else
+static inline int
+idem_pin_search_path(void)
+{
+	OverrideSearchPath path = {.schemas = NIL, .addCatalog = true, .addTemp = false};
+
+	PushOverrideSearchPath(&path);
+	return 0;
+}
+
+static inline void
+idem_unpin_search_path(int level)
+{
+	PopOverrideSearchPath();
+}
+#endif
+
+/* 18 can be asked for deferrable keys too; delete with PostgreSQL 17 */
+#if PG_VERSION_NUM >= 180000
+#define idem_primary_key(relation) RelationGetPrimaryKeyIndex(relation, false)
+#else
+#define idem_primary_key(relation) RelationGetPrimaryKeyIndex(relation)
+#endif
+
+/* 16 has one check for all kinds of object; delete with PostgreSQL 15 */
+#if PG_VERSION_NUM >= 160000
+#define idem_may_execute(function) \
+	object_aclcheck(ProcedureRelationId, function, GetUserId(), ACL_EXECUTE)
+#else
+#define idem_may_execute(function) pg_proc_aclcheck(function, GetUserId(), ACL_EXECUTE)
 #endif
 
 #endif							/* IDEM_COMPAT_H */

@@ -5,11 +5,14 @@
  * Prototypes stand under the file that defines them.  A room includes this
  * header and nothing else of ours; arrows between rooms point down only:
  *
- *		key, canonical -> digest		pure values, no tables
+ *		key, canonical -> digest		pure values, no tables (canonical.h)
  *		state							pure rules (state.h), no SQL, no clock
- *		contract						reads contracts, caches them
+ *		argument, statement				reading arguments, running kept plans
+ *		era, contract, define			each its own table
  *		store							the only one that touches the action tables
- *		action							parses arguments, asks state, tells store
+ *		transaction						what this transaction holds open
+ *		verdict							the answer as a row
+ *		action, owner, once				parse arguments, ask state, tell store
  *
  * Modules are loaded RTLD_GLOBAL, so whatever is not static is prefixed
  * idem_.
@@ -19,12 +22,18 @@
 
 #include "postgres.h"
 
+#include "datatype/timestamp.h"
+#include "executor/spi.h"
 #include "fmgr.h"
+#include "storage/itemptr.h"
 #include "utils/array.h"
 #include "utils/jsonb.h"
+#include "utils/relcache.h"
+#include "utils/snapshot.h"
 
 #include "compat.h"
 #include "errors.h"
+#include "state.h"
 
 /* ---- key.c: the identity of an action ---- */
 
@@ -45,23 +54,52 @@ typedef struct KeyParts
 	KeyPart		id;				/* the rest, slashes included */
 } KeyParts;
 
+extern Datum idem_key_eq(PG_FUNCTION_ARGS);
+
 /* the parts of a valid key; the key must stay where it is meanwhile */
 extern void idem_key_split(const IdemKey *key, KeyParts *parts);
 
 /* an operation's name as it may stand in a key; raises 22023 if it may not */
 extern void idem_key_check_operation(const char *bytes, int length);
 
-/* ---- canonical.c: one text for equal parameters ---- */
+/* ---- pointer.c: which parameters count (the rest is in canonical.h) ---- */
+
+typedef struct PointerToken
+{
+	const char *name;			/* unescaped, as a jsonb holds names */
+	uint32		length;
+	const char *utf8;			/* the same in UTF-8 */
+	uint32		utf8_length;
+	int64		index;			/* the array element it names, or -1 */
+} PointerToken;
 
 typedef struct JsonPointer
 {
 	char	   *text;			/* as written, e.g. "/order/amount" */
+	const char *utf8;			/* the same in UTF-8 */
+	uint32		utf8_length;
 	int			ntokens;		/* 0: the whole document */
-	char	  **tokens;			/* unescaped, terminated, server encoding */
+	PointerToken *tokens;
 } JsonPointer;
+
+extern Datum idem_digest_out(PG_FUNCTION_ARGS);
+
+typedef struct DigestRule
+{
+	bool		include;		/* pointers name what counts, else what does not */
+	int			npointers;		/* 0: everything counts */
+	JsonPointer *pointers;		/* in the order of the contract */
+} DigestRule;
 
 /* RFC 6901; raises 22023 when the text is no pointer; allocates in the current context */
 extern void idem_pointer_parse(const char *text, JsonPointer *pointer);
+
+/*
+ * The rule of digest_include and digest_exclude, each a text[] or NULL.
+ * Raises 22023 for what cannot be a rule and 22004 for a NULL element;
+ * allocates in the current context.
+ */
+extern void idem_digest_rule(ArrayType *include, ArrayType *exclude, DigestRule *rule);
 
 /* ---- digest.c: what counts, as 33 bytes ---- */
 
@@ -76,13 +114,6 @@ typedef struct Digest
 #define DatumGetDigestP(datum)	((Digest *) DatumGetPointer(datum))
 #define DigestPGetDatum(digest)	PointerGetDatum(digest)
 
-typedef struct DigestRule
-{
-	bool		include;		/* pointers name what counts, else what does not */
-	int			npointers;		/* 0: everything counts */
-	JsonPointer *pointers;		/* in the order of the contract */
-} DigestRule;
-
 /*
  * The digest of the parameters under a rule.  Returns NULL when it was made,
  * else the first included pointer that the parameters do not have.
@@ -90,8 +121,202 @@ typedef struct DigestRule
 extern const char *idem_digest_params(Jsonb *params, const DigestRule *rule,
 									  Digest *digest);
 
-/* pointers (never values) at which two documents differ under a rule, as text[] */
+/* ---- difference.c: where two documents differ ---- */
+
+#define IDEM_MAX_DIFFERENCES 16
+
+/*
+ * The pointers, never values, at which two documents differ under a rule, as
+ * text[] in canonical order; the first IDEM_MAX_DIFFERENCES of them.
+ */
 extern ArrayType *idem_digest_differences(Jsonb *stored, Jsonb *given,
 										  const DigestRule *rule);
+
+/* ---- argument.c: reading what callers hand over ---- */
+
+extern IdemKey *idem_argument_key(FunctionCallInfo fcinfo, int n);
+extern Jsonb *idem_argument_params(FunctionCallInfo fcinfo, int n);
+extern Jsonb *idem_argument_document(FunctionCallInfo fcinfo, int n);
+extern int64 idem_argument_generation(FunctionCallInfo fcinfo, int n);
+extern text *idem_argument_label(FunctionCallInfo fcinfo, int n, const char *name);
+extern text *idem_argument_note(FunctionCallInfo fcinfo, int n);
+extern text *idem_argument_owner(FunctionCallInfo fcinfo, int n);
+extern TimestampTz idem_argument_moment(FunctionCallInfo fcinfo, int n, const char *name);
+extern int64 idem_argument_interval(FunctionCallInfo fcinfo, int n, const char *name,
+									int64 min, int64 max, const char *bounds,
+									int64 missing);
+extern int64 idem_argument_lease(FunctionCallInfo fcinfo, int n, int64 missing);
+extern int64 idem_argument_retry_after(FunctionCallInfo fcinfo, int n, int64 missing);
+extern int64 idem_interval_usecs(const Interval *interval);
+extern void idem_check_label(const char *bytes, int length, const char *name);
+
+/* ---- statement.c: kept plans, run as the owner ---- */
+
+typedef struct Home
+{
+	Oid			schema;			/* where the extension lives */
+	Oid			owner;			/* on whose behalf its statements run */
+	Oid			rettype;		/* what the function being called returns */
+} Home;
+
+#define STATEMENT_MAX_ARGS 17
+
+typedef struct Statement
+{
+	const char *text;			/* %1$s stands for the schema */
+	int			nargs;			/* of the statement */
+	Oid			argtypes[STATEMENT_MAX_ARGS];	/* built-in types only */
+	int			expected;		/* SPI's result code */
+	SPIPlanPtr	plan;			/* kept, once it was made */
+	Oid			schema;			/* for which it was made */
+} Statement;
+
+typedef void (*StatementReader) (SPITupleTable *table, uint64 rows, void *target);
+
+extern void idem_home(FunctionCallInfo fcinfo, Home *home);
+extern Oid	idem_home_relation(const Home *home, const char *name);
+extern uint64 idem_statement_run(Statement *statement, const Home *home, Datum *values,
+								 const char *nulls, Snapshot snapshot,
+								 StatementReader read, void *target);
+
+/* ---- era.c: the upper half of every generation ---- */
+
+extern int64 idem_era_floor(const Home *home);
+
+/* ---- contract.c: what an operation promises ---- */
+
+typedef struct Contract
+{
+	char	   *operation;		/* its name */
+	int32		revision;		/* 1 or more */
+	bool		is_local;		/* effect */
+	char	   *channel;		/* name of the external system */
+	int64		lease;			/* microseconds, as all times here */
+	DigestRule	rule;			/* which parameters count */
+	Promise		promise;		/* of the channel */
+	int32		max_attempts;	/* then it goes to review */
+	int64		backoff_base;	/* first step */
+	int64		backoff_max;	/* last step */
+	bool		keep_params;	/* store the parameters */
+} Contract;
+
+extern const Contract *idem_contract_find(const Home *home, const char *operation, int length);
+extern const Contract *idem_contract_current(const Home *home, const IdemKey *key);
+extern const Contract *idem_contract_revision(const Home *home, const Contract *current,
+											  int32 revision);
+extern void idem_contract_rule(ArrayType *include, ArrayType *exclude, DigestRule *rule);
+
+/* ---- store.c: the permanent record and what is in flight ---- */
+
+typedef struct Store
+{
+	Home		home;			/* schema and owner */
+	Relation	action;			/* idem_action, locked until the transaction ends */
+	Relation	lease;			/* idem_lease, likewise */
+	bool		nowait;			/* do not wait for other transactions */
+} Store;
+
+typedef struct Action
+{
+	const IdemKey *key;			/* as asked for */
+	History		history;		/* what the rules look at */
+	int32		revision;		/* of the contract it was digested under */
+	bool		has_digest;		/* a tombstone has none and equals everything */
+	Digest		digest;			/* of the parameters */
+	TimestampTz occurred_at;	/* or TIME_NONE */
+	TimestampTz created_at;		/* database's clock */
+	TimestampTz updated_at;		/* of the newest move */
+	Jsonb	   *params;			/* or NULL, as the following */
+	Jsonb	   *result;
+	Jsonb	   *error;
+	text	   *channel_ref;
+	text	   *note;			/* of the operator who resolved it */
+	text	   *owner;			/* of the newest grant; in flight only */
+	int32		first_revision; /* of the contract at the first acting grant, or 0 */
+	Jsonb	   *detail;			/* last said by an owner; in flight only */
+	bool		is_own;			/* written by this transaction */
+	bool		has_lease;		/* there is a row of idem_lease */
+	ItemPointerData tid;		/* of the row that was found */
+	ItemPointerData lease_tid;	/* likewise */
+} Action;
+
+typedef enum StoreResult
+{
+	STORE_DONE,					/* written, or locked */
+	STORE_CHANGED,				/* somebody was faster: look again */
+	STORE_HELD					/* another transaction holds the key (nowait) */
+} StoreResult;
+
+extern void idem_store_open(Store *store, const Home *home, bool is_writer);
+extern void idem_store_close(Store *store);
+extern bool idem_store_find(Store *store, const IdemKey *key, Action *action);
+extern StoreResult idem_store_insert(Store *store, Action *action);
+extern StoreResult idem_store_lock(Store *store, const Action *action);
+extern StoreResult idem_store_update(Store *store, const Action *old, const Action *action);
+extern void idem_store_update_lease(Store *store, const Action *action);
+extern bool idem_store_has_operation(const Home *home, const char *operation);
+
+/* ---- transaction.c: what this transaction holds open ---- */
+
+extern void idem_transaction_granted(const IdemKey *key, int64 generation,
+									 TimestampTz lease_until, bool is_local);
+extern void idem_transaction_closed(const IdemKey *key);
+extern bool idem_transaction_holds(const IdemKey *key, int64 generation);
+extern void idem_transaction_wrote_external(void);
+
+/* ---- verdict.c: the answer to whoever asks to act ---- */
+
+typedef struct Verdict
+{
+	Outcome		outcome;
+	int64		generation;		/* 0: nothing was granted */
+	State		state;			/* on record now; STATE_NONE: null */
+	int32		attempt;		/* grants so far */
+	Jsonb	   *result;			/* or NULL, as the following */
+	Jsonb	   *error;
+	Jsonb	   *params;
+	const char *channel;
+	text	   *channel_ref;
+	ArrayType  *differs;
+	TimestampTz retry_at;		/* or TIME_NONE, as the following */
+	TimestampTz lease_until;
+	TimestampTz absence_conclusive_at;
+} Verdict;
+
+extern Datum idem_verdict_datum(const Home *home, const Verdict *verdict);
+
+/* ---- action.c: asking to act ---- */
+
+/* what is asked: same key, same parameters? */
+typedef struct Question
+{
+	const IdemKey *key;
+	Jsonb	   *params;			/* NULL: by key alone */
+	const Contract *contract;	/* in force */
+	int32		revision;		/* of what follows; 0: nothing yet */
+	const char *missing;		/* an included pointer that is absent, or NULL */
+	Digest		digest;			/* of the parameters */
+} Question;
+
+extern bool idem_action_find(Store *store, const Contract *contract, const IdemKey *key,
+							 Action *action);
+extern bool idem_action_is_same(Store *store, Question *question, const Action *action);
+extern ArrayType *idem_action_differences(Store *store, const Question *question,
+										  const Action *action);
+extern void idem_action_birth(Store *store, Question *question, TimestampTz occurred_at,
+							  Action *action);
+extern void idem_action_raise(Store *store, Action *action);
+extern Promise idem_action_promise(Store *store, const Contract *contract, const Action *action);
+extern void idem_action_refuse_own(const IdemKey *key);
+extern char *idem_key_cstring(const IdemKey *key);
+
+/* the rest of a verdict, from what is on record now */
+extern void idem_action_answer(Store *store, const Contract *contract, const Action *action,
+							   const Judgement *judgement, Verdict *verdict);
+
+/* ---- owner.c: what the owner of a generation reports ---- */
+
+extern void idem_owner_complete(Store *store, const Contract *contract, const IdemKey *key,
+								int64 generation, Jsonb *result);
 
 #endif							/* IDEM_ACTION_H */

@@ -1,0 +1,610 @@
+/*
+ * action.c
+ *		Asking to act: submit, claim, reclaim, cancel; and looking.
+ *
+ * Thin: read the arguments, look, let state.c judge, tell the store, answer.
+ * Whatever the store reports as changed is looked at again; the loops end
+ * because each round follows from somebody else's commit.
+ *
+ * The parameters are compared on every way out, before anything else is
+ * judged, and under the revision of the contract that the record remembers.
+ *
+ * The store is opened before the contract is looked up: see define.c.
+ */
+#include "idem_action.h"
+
+#include "access/xact.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "tcop/utility.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+#include "utils/tuplestore.h"
+
+typedef struct Ask
+{
+	Question	question;		/* key and parameters */
+	Call		call;			/* CALL_SUBMIT or CALL_CLAIM */
+	TimestampTz occurred_at;	/* or TIME_NONE */
+	text	   *owner;			/* who asks */
+	int64		lease;			/* for how long, 0: the contract's */
+} Ask;
+
+/* ---- what asking, reporting and once share ---- */
+
+char *
+idem_key_cstring(const IdemKey *key)
+{
+	return pnstrdup(VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key));
+}
+
+/* finds an action and tells the rules what the store cannot know of it */
+bool
+idem_action_find(Store *store, const Contract *contract, const IdemKey *key, Action *action)
+{
+	bool		is_found = idem_store_find(store, key, action);
+
+	action->history.is_local = contract->is_local;
+	action->history.is_granted_here = action->is_own &&
+		idem_transaction_holds(key, action->history.generation);
+	return is_found;
+}
+
+/* nobody waits for himself */
+void
+idem_action_refuse_own(const IdemKey *key)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_ILLEGAL_TRANSITION),
+			 errmsg("action \"%s\" is already claimed by this transaction", idem_key_cstring(key)),
+			 errhint("Use the generation of the first claim.")));
+}
+
+static void
+refuse_missing(const char *pointer)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_MISSING_PARAMETER),
+			 errmsg("parameter \"%s\" is missing", pointer),
+			 errdetail("The contract's digest_include names it, so every call must have it."),
+			 errhint("Check the spelling of the parameters and of the contract.")));
+}
+
+/* the digest under a revision, made once */
+static void
+make_digest(Store *store, Question *question, int32 revision)
+{
+	const Contract *contract;
+
+	if (question->revision == revision)
+		return;
+	contract = idem_contract_revision(&store->home, question->contract, revision);
+	question->missing = idem_digest_params(question->params, &contract->rule, &question->digest);
+	question->revision = revision;
+	if (question->missing != NULL && contract == question->contract)
+		refuse_missing(question->missing);
+}
+
+/*
+ * Same parameters?  A pointer that the contract in force demands must be
+ * there; one that only the record's own revision demanded is a difference.
+ */
+bool
+idem_action_is_same(Store *store, Question *question, const Action *action)
+{
+	if (question->params == NULL || !action->has_digest)
+		return true;
+	make_digest(store, question, action->revision);
+	return question->missing == NULL &&
+		memcmp(&question->digest, &action->digest, sizeof(Digest)) == 0;
+}
+
+/* where they differ, or NULL if the first parameters were not kept */
+ArrayType *
+idem_action_differences(Store *store, const Question *question, const Action *action)
+{
+	const Contract *contract;
+
+	if (action->params == NULL)
+		return NULL;
+	contract = idem_contract_revision(&store->home, question->contract, action->revision);
+	return idem_digest_differences(action->params, question->params, &contract->rule);
+}
+
+/* fills in a record that nothing happened to yet */
+void
+idem_action_birth(Store *store, Question *question, TimestampTz occurred_at, Action *action)
+{
+	const Contract *contract = question->contract;
+
+	action->history.generation = idem_era_floor(&store->home);
+	action->revision = contract->revision;
+	action->occurred_at = occurred_at;
+	action->created_at = action->updated_at = GetCurrentTimestamp();
+	if (question->params == NULL)
+		return;
+	make_digest(store, question, contract->revision);
+	action->has_digest = true;
+	action->digest = question->digest;
+	action->params = contract->keep_params ? question->params : NULL;
+}
+
+/* generations only grow, and those of a new era are above all of the last */
+void
+idem_action_raise(Store *store, Action *action)
+{
+	int64		floor = idem_era_floor(&store->home);
+
+	action->history.generation = Max(action->history.generation + 1, floor);
+}
+
+/* what the channel promises for this action: the weaker of then and now */
+Promise
+idem_action_promise(Store *store, const Contract *contract, const Action *action)
+{
+	const Contract *first;
+
+	if (action->first_revision == 0)
+		return contract->promise;
+	first = idem_contract_revision(&store->home, contract, action->first_revision);
+	return idem_state_weaker(&first->promise, &contract->promise,
+							 strcmp(first->channel, contract->channel) == 0);
+}
+
+/* the channel that was or will be called: attempts that may have executed stay with theirs */
+static const char *
+channel_of(Store *store, const Contract *contract, const Action *action)
+{
+	if (contract->is_local)
+		return NULL;
+	if (action->first_revision != 0 && idem_state_may_have_executed(&action->history))
+		contract = idem_contract_revision(&store->home, contract, action->first_revision);
+	return contract->channel;
+}
+
+void
+idem_action_answer(Store *store, const Contract *contract, const Action *action,
+				   const Judgement *judgement, Verdict *verdict)
+{
+	const History *history = &action->history;
+
+	memset(verdict, 0, sizeof(Verdict));
+	verdict->outcome = judgement->outcome;
+	verdict->state = history->state;
+	verdict->attempt = history->attempt;
+	verdict->retry_at = judgement->retry_at;
+	verdict->lease_until = judgement->lease_until;
+	verdict->absence_conclusive_at = judgement->absence_conclusive_at;
+	verdict->channel = channel_of(store, contract, action);
+	verdict->channel_ref = action->channel_ref;
+	switch (judgement->outcome)
+	{
+		case OUTCOME_EXECUTE:
+			verdict->generation = history->generation;
+			break;
+		case OUTCOME_REPEAT:
+		case OUTCOME_VERIFY:
+			verdict->generation = history->generation;
+			verdict->params = action->params;
+			break;
+		case OUTCOME_SUCCEEDED:
+			verdict->result = action->result;
+			break;
+		case OUTCOME_REJECTED:
+			verdict->error = action->error;
+			break;
+		default:
+			break;
+	}
+}
+
+/* ---- asking ---- */
+
+static Judgement
+plain(Outcome outcome)
+{
+	Judgement	judgement = {outcome, TIME_NONE, TIME_NONE, TIME_NONE};
+
+	return judgement;
+}
+
+static void
+answer_plainly(Store *store, const Ask *ask, const Action *action, Outcome outcome,
+			   Verdict *verdict)
+{
+	Judgement	judgement = plain(outcome);
+
+	idem_action_answer(store, ask->question.contract, action, &judgement, verdict);
+}
+
+static bool
+is_grant(Outcome outcome)
+{
+	return outcome == OUTCOME_EXECUTE || outcome == OUTCOME_REPEAT || outcome == OUTCOME_VERIFY;
+}
+
+static void
+record_grant(const Ask *ask, Action *action, const Judgement *judgement, TimestampTz now)
+{
+	idem_state_grant(&action->history, CALL_CLAIM, judgement, now);
+	action->owner = ask->owner;
+	action->updated_at = now;
+	if (action->first_revision == 0 && action->history.first_granted_at != TIME_NONE)
+		action->first_revision = ask->question.contract->revision;
+}
+
+static void
+after_write(const Ask *ask, const Action *action, const Verdict *verdict)
+{
+	bool		is_local = ask->question.contract->is_local;
+
+	if (verdict->generation != 0)
+		idem_transaction_granted(action->key, verdict->generation, verdict->lease_until,
+								 is_local);
+	if (!is_local)
+		idem_transaction_wrote_external();
+}
+
+static StoreResult
+answer_new(Store *store, Ask *ask, Action *action, Verdict *verdict)
+{
+	const Contract *contract = ask->question.contract;
+	Judgement	judgement = plain(OUTCOME_ACCEPTED);
+	StoreResult result;
+
+	if (ask->question.params == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_UNKNOWN_ACTION),
+				 errmsg("action \"%s\" is not on record", idem_key_cstring(ask->question.key)),
+				 errhint("Check the key, or ask with the parameters: idem_claim(key, params).")));
+	idem_action_birth(store, &ask->question, ask->occurred_at, action);
+	if (ask->call == CALL_SUBMIT)
+	{
+		action->history.state = STATE_PENDING;
+		action->history.last_call = CALL_SUBMIT;
+		action->history.due_at = action->created_at;
+	}
+	else
+	{
+		judgement = idem_state_judge(&action->history, &contract->promise,
+									 contract->max_attempts, action->created_at, ask->lease);
+		if (contract->is_local)
+			judgement.lease_until = TIME_NONE;
+		record_grant(ask, action, &judgement, action->created_at);
+	}
+
+	result = idem_store_insert(store, action);
+	if (result != STORE_DONE)
+		return result;
+	idem_action_answer(store, contract, action, &judgement, verdict);
+	after_write(ask, action, verdict);
+	return STORE_DONE;
+}
+
+/* what a claim would be answered now */
+static Judgement
+judge_claim(Store *store, const Ask *ask, const Action *action, TimestampTz now)
+{
+	const Contract *contract = ask->question.contract;
+	Promise		promise = idem_action_promise(store, contract, action);
+
+	return idem_state_judge(&action->history, &promise, contract->max_attempts, now, ask->lease);
+}
+
+/* a grant, or the move to review where the contract allows nothing */
+static bool
+is_move(const Action *action, const Judgement *judgement)
+{
+	return is_grant(judgement->outcome) ||
+		(judgement->outcome == OUTCOME_REVIEW && action->history.state != STATE_REVIEW);
+}
+
+static StoreResult
+move_known(Store *store, Ask *ask, const Action *old, Verdict *verdict)
+{
+	Action		action = *old;
+	TimestampTz now;
+	Judgement	judgement;
+	StoreResult result = idem_store_lock(store, old);
+
+	if (result != STORE_DONE)
+		return result;
+	/* it may have taken a while */
+	now = GetCurrentTimestamp();
+	judgement = judge_claim(store, ask, old, now);
+	if (is_grant(judgement.outcome))
+	{
+		idem_action_raise(store, &action);
+		record_grant(ask, &action, &judgement, now);
+	}
+	else if (is_move(old, &judgement))
+		idem_state_settle(&action.history, CALL_CLAIM, STATE_REVIEW);
+	action.updated_at = now;
+
+	if (is_move(old, &judgement))
+		result = idem_store_update(store, old, &action);
+	if (result != STORE_DONE)
+		return result;
+	idem_action_answer(store, ask->question.contract, &action, &judgement, verdict);
+	if (ask->question.params == NULL && is_grant(judgement.outcome))
+		verdict->params = action.params;
+	after_write(ask, &action, verdict);
+	return STORE_DONE;
+}
+
+static StoreResult
+answer_known(Store *store, Ask *ask, const Action *action, Verdict *verdict)
+{
+	const Contract *contract = ask->question.contract;
+	State		state = action->history.state;
+	Judgement	judgement;
+
+	if (!idem_action_is_same(store, &ask->question, action))
+	{
+		answer_plainly(store, ask, action, OUTCOME_CONFLICT, verdict);
+		verdict->differs = idem_action_differences(store, &ask->question, action);
+		return STORE_DONE;
+	}
+	if (state == STATE_PROCESSING && action->history.is_granted_here)
+		idem_action_refuse_own(action->key);
+	if (ask->call == CALL_SUBMIT && !idem_state_is_terminal(state))
+	{
+		answer_plainly(store, ask, action, OUTCOME_ACCEPTED, verdict);
+		return STORE_DONE;
+	}
+	if (contract->is_local && !idem_state_is_terminal(state))
+		elog(ERROR, "local action \"%s\" is on record without an end",
+			 idem_key_cstring(action->key));
+
+	judgement = judge_claim(store, ask, action, GetCurrentTimestamp());
+	if (is_move(action, &judgement))
+		return move_known(store, ask, action, verdict);
+	idem_action_answer(store, contract, action, &judgement, verdict);
+	return STORE_DONE;
+}
+
+/* another transaction holds the key, and the caller does not want to wait for it */
+static void
+answer_held(Store *store, const Ask *ask, const Action *action, Verdict *verdict)
+{
+	Judgement	judgement = plain(OUTCOME_BUSY);
+
+	judgement.retry_at = GetCurrentTimestamp() + ask->question.contract->backoff_base;
+	idem_action_answer(store, ask->question.contract, action, &judgement, verdict);
+}
+
+static void
+answer_ask(Store *store, Ask *ask, Verdict *verdict)
+{
+	for (;;)
+	{
+		Action		action;
+		Action		found;
+		StoreResult result;
+
+		CHECK_FOR_INTERRUPTS();
+		if (idem_action_find(store, ask->question.contract, ask->question.key, &found))
+			result = answer_known(store, ask, &found, verdict);
+		else
+		{
+			action = found;
+			result = answer_new(store, ask, &action, verdict);
+		}
+		if (result == STORE_HELD)
+			answer_held(store, ask, &found, verdict);
+		if (result != STORE_CHANGED)
+			return;
+	}
+}
+
+static void
+open_ask(FunctionCallInfo fcinfo, Store *store, Ask *ask)
+{
+	Home		home;
+
+	idem_home(fcinfo, &home);
+	idem_store_open(store, &home, true);
+	ask->question.contract = idem_contract_current(&home, ask->question.key);
+}
+
+static void
+refuse_local(const Ask *ask, const char *call)
+{
+	if (ask->question.contract->is_local)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_ILLEGAL_TRANSITION),
+				 errmsg("operation \"%s\" is local and knows no %s",
+						ask->question.contract->operation, call),
+				 errhint("Claim and complete a local action in one transaction, or define the operation with effect => 'external'.")));
+}
+
+PG_FUNCTION_INFO_V1(idem_submit);
+Datum
+idem_submit(PG_FUNCTION_ARGS)
+{
+	Ask			ask = {.call = CALL_SUBMIT};
+	Store		store;
+	Verdict		verdict;
+
+	PreventCommandIfReadOnly("idem_submit()");
+	ask.question.key = idem_argument_key(fcinfo, 0);
+	ask.question.params = idem_argument_params(fcinfo, 1);
+	ask.occurred_at = idem_argument_moment(fcinfo, 2, "occurred_at");
+	open_ask(fcinfo, &store, &ask);
+	refuse_local(&ask, "submit");
+	if (!ask.question.contract->keep_params)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("operation \"%s\" does not keep parameters",
+						ask.question.contract->operation),
+				 errdetail("Whoever claims a submitted action by its key needs them."),
+				 errhint("Define the operation with keep_params => true.")));
+	answer_ask(&store, &ask, &verdict);
+	idem_store_close(&store);
+	PG_RETURN_DATUM(idem_verdict_datum(&store.home, &verdict));
+}
+
+PG_FUNCTION_INFO_V1(idem_claim);
+Datum
+idem_claim(PG_FUNCTION_ARGS)
+{
+	Ask			ask = {.call = CALL_CLAIM};
+	Store		store;
+	Verdict		verdict;
+
+	PreventCommandIfReadOnly("idem_claim()");
+	ask.question.key = idem_argument_key(fcinfo, 0);
+	ask.question.params = idem_argument_params(fcinfo, 1);
+	ask.occurred_at = idem_argument_moment(fcinfo, 2, "occurred_at");
+	ask.owner = idem_argument_owner(fcinfo, 3);
+	open_ask(fcinfo, &store, &ask);
+	ask.lease = idem_argument_lease(fcinfo, 4, ask.question.contract->lease);
+	store.nowait = !PG_ARGISNULL(5) && PG_GETARG_BOOL(5);
+	answer_ask(&store, &ask, &verdict);
+	idem_store_close(&store);
+	PG_RETURN_DATUM(idem_verdict_datum(&store.home, &verdict));
+}
+
+PG_FUNCTION_INFO_V1(idem_reclaim);
+Datum
+idem_reclaim(PG_FUNCTION_ARGS)
+{
+	Ask			ask = {.call = CALL_CLAIM};
+	Store		store;
+	Verdict		verdict;
+
+	PreventCommandIfReadOnly("idem_reclaim()");
+	ask.question.key = idem_argument_key(fcinfo, 0);
+	ask.owner = idem_argument_owner(fcinfo, 1);
+	open_ask(fcinfo, &store, &ask);
+	refuse_local(&ask, "reclaim");
+	ask.lease = idem_argument_lease(fcinfo, 2, ask.question.contract->lease);
+	answer_ask(&store, &ask, &verdict);
+	idem_store_close(&store);
+	PG_RETURN_DATUM(idem_verdict_datum(&store.home, &verdict));
+}
+
+/* ---- cancelling ---- */
+
+/* a record of something that nobody asked for yet, so that nobody will be granted it */
+static StoreResult
+cancel_new(Store *store, Question *question, Action *action, Jsonb *detail)
+{
+	idem_action_birth(store, question, TIME_NONE, action);
+	idem_state_settle(&action->history, CALL_CANCEL, STATE_REJECTED);
+	action->error = detail;
+	return idem_store_insert(store, action);
+}
+
+static StoreResult
+cancel_pending(Store *store, const Action *old, Jsonb *detail)
+{
+	Action		action = *old;
+	StoreResult result = idem_store_lock(store, old);
+
+	if (result != STORE_DONE)
+		return result;
+	idem_state_settle(&action.history, CALL_CANCEL, STATE_REJECTED);
+	action.error = detail;
+	action.updated_at = GetCurrentTimestamp();
+	return idem_store_update(store, old, &action);
+}
+
+static bool
+cancel(Store *store, Question *question, Jsonb *detail)
+{
+	for (;;)
+	{
+		Action		action;
+		Reason		reason;
+		StoreResult result;
+		Ruling		ruling = RULING_GO;
+
+		CHECK_FOR_INTERRUPTS();
+		if (!idem_action_find(store, question->contract, question->key, &action))
+			result = cancel_new(store, question, &action, detail);
+		else
+		{
+			ruling = idem_state_rule(CALL_CANCEL, &action.history, action.history.generation,
+									 &reason);
+			if (ruling != RULING_GO)
+				return ruling == RULING_DONE;
+			result = cancel_pending(store, &action, detail);
+		}
+		if (result == STORE_CHANGED)
+			continue;
+		if (!question->contract->is_local)
+			idem_transaction_wrote_external();
+		return true;
+	}
+}
+
+PG_FUNCTION_INFO_V1(idem_cancel);
+Datum
+idem_cancel(PG_FUNCTION_ARGS)
+{
+	Ask			ask = {.call = CALL_CANCEL};
+	Store		store;
+	bool		is_cancelled;
+
+	PreventCommandIfReadOnly("idem_cancel()");
+	ask.question.key = idem_argument_key(fcinfo, 0);
+	open_ask(fcinfo, &store, &ask);
+	is_cancelled = cancel(&store, &ask.question, idem_argument_document(fcinfo, 1));
+	idem_store_close(&store);
+	PG_RETURN_BOOL(is_cancelled);
+}
+
+/* ---- looking ---- */
+
+static void
+set_moment(Datum *values, bool *nulls, int n, TimestampTz moment)
+{
+	values[n] = TimestampTzGetDatum(moment);
+	nulls[n] = moment == TIME_NONE;
+}
+
+static void
+set_pointer(Datum *values, bool *nulls, int n, const void *pointer)
+{
+	values[n] = PointerGetDatum(pointer);
+	nulls[n] = pointer == NULL;
+}
+
+PG_FUNCTION_INFO_V1(idem_status);
+Datum
+idem_status(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	const IdemKey *key = idem_argument_key(fcinfo, 0);
+	Datum		values[13];
+	bool		nulls[13] = {false};
+	Home		home;
+	Store		store;
+	Action		action;
+
+	InitMaterializedSRF(fcinfo, 0);
+	idem_home(fcinfo, &home);
+	idem_store_open(&store, &home, false);
+	if (idem_store_find(&store, key, &action))
+	{
+		const History *history = &action.history;
+
+		values[0] = PointerGetDatum(key);
+		values[1] = CStringGetTextDatum(idem_state_names[history->state]);
+		values[2] = Int64GetDatum(history->generation);
+		values[3] = Int32GetDatum(history->attempt);
+		set_pointer(values, nulls, 4, action.owner);
+		set_moment(values, nulls, 5, history->lease_until);
+		set_moment(values, nulls, 6, history->due_at);
+		set_pointer(values, nulls, 7, action.result);
+		set_pointer(values, nulls, 8, action.error);
+		set_pointer(values, nulls, 9, action.channel_ref);
+		set_pointer(values, nulls, 10, action.has_digest ? &action.digest : NULL);
+		set_moment(values, nulls, 11, action.created_at);
+		set_moment(values, nulls, 12, action.updated_at);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+	idem_store_close(&store);
+	return (Datum) 0;
+}

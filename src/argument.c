@@ -1,0 +1,178 @@
+/*
+ * argument.c
+ *		Reading what callers hand over.
+ *
+ * No function that writes is STRICT: a null that matters is refused here,
+ * with a code, instead of silently doing nothing.  Values of parameters and
+ * results never appear in a message; keys, names and bounds may.
+ */
+#include "idem_action.h"
+
+#include "common/int.h"
+#include "datatype/timestamp.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+#define LABEL_MAX_BYTES 512
+
+static void
+refuse_null(const char *name)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+			 errmsg("%s must not be null", name)));
+}
+
+IdemKey *
+idem_argument_key(FunctionCallInfo fcinfo, int n)
+{
+	if (PG_ARGISNULL(n))
+		refuse_null("key");
+	return (IdemKey *) PG_GETARG_TEXT_PP(n);
+}
+
+Jsonb *
+idem_argument_params(FunctionCallInfo fcinfo, int n)
+{
+	if (PG_ARGISNULL(n))
+		refuse_null("params");
+	return PG_GETARG_JSONB_P(n);
+}
+
+Jsonb *
+idem_argument_document(FunctionCallInfo fcinfo, int n)
+{
+	return PG_ARGISNULL(n) ? NULL : PG_GETARG_JSONB_P(n);
+}
+
+/* null and 0 are the same: nothing was granted, and no record has it */
+int64
+idem_argument_generation(FunctionCallInfo fcinfo, int n)
+{
+	return PG_ARGISNULL(n) ? 0 : PG_GETARG_INT64(n);
+}
+
+/* a short text for people and other systems: an owner, a reference; null stays null */
+text *
+idem_argument_label(FunctionCallInfo fcinfo, int n, const char *name)
+{
+	text	   *label;
+
+	if (PG_ARGISNULL(n))
+		return NULL;
+	label = PG_GETARG_TEXT_PP(n);
+	idem_check_label(VARDATA_ANY(label), VARSIZE_ANY_EXHDR(label), name);
+	return label;
+}
+
+void
+idem_check_label(const char *bytes, int length, const char *name)
+{
+	if (length == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must not be empty", name)));
+	if (length > LABEL_MAX_BYTES)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s is too long", name),
+				 errdetail("It has %d bytes; at most %d are allowed.", length, LABEL_MAX_BYTES)));
+	for (int i = 0; i < length; i++)
+		if ((unsigned char) bytes[i] < 0x20 || bytes[i] == 0x7f)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("%s must not hold control characters", name),
+					 errdetail("Byte %d is 0x%02x.", i + 1, (unsigned char) bytes[i])));
+}
+
+/* text of any length that must say something */
+text *
+idem_argument_note(FunctionCallInfo fcinfo, int n)
+{
+	text	   *note;
+
+	if (PG_ARGISNULL(n))
+		refuse_null("note");
+	note = PG_GETARG_TEXT_PP(n);
+	if (VARSIZE_ANY_EXHDR(note) == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("note must not be empty"),
+				 errhint("Say what was found, and by whom.")));
+	return note;
+}
+
+/*
+ * An interval as microseconds, a month being 30 days and a day 24 hours as
+ * interval comparison has it.  Saturates, which makes an infinite interval
+ * the end of time whether or not the server's release knows the word.
+ */
+int64
+idem_interval_usecs(const Interval *interval)
+{
+	int64		days = (int64) interval->month * DAYS_PER_MONTH + interval->day;
+	int64		usecs;
+
+	if (pg_mul_s64_overflow(days, USECS_PER_DAY, &usecs))
+		return days < 0 ? TIME_NONE : TIME_FOREVER;
+	if (pg_add_s64_overflow(usecs, interval->time, &usecs))
+		return days < 0 ? TIME_NONE : TIME_FOREVER;
+	return usecs;
+}
+
+int64
+idem_argument_interval(FunctionCallInfo fcinfo, int n, const char *name,
+					   int64 min, int64 max, const char *bounds, int64 missing)
+{
+	int64		usecs;
+
+	if (PG_ARGISNULL(n))
+		return missing;
+	usecs = idem_interval_usecs(PG_GETARG_INTERVAL_P(n));
+	if (usecs < min || usecs > max)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s is out of range", name),
+				 errdetail("It must be %s.", bounds)));
+	return usecs;
+}
+
+int64
+idem_argument_lease(FunctionCallInfo fcinfo, int n, int64 missing)
+{
+	return idem_argument_interval(fcinfo, n, "lease", LEASE_MIN, LEASE_MAX,
+								  "between 100 milliseconds and 24 hours", missing);
+}
+
+int64
+idem_argument_retry_after(FunctionCallInfo fcinfo, int n, int64 missing)
+{
+	return idem_argument_interval(fcinfo, n, "retry_after", 0, RETRY_MAX,
+								  "between 0 and 30 days", missing);
+}
+
+/* a moment, or TIME_NONE for null */
+TimestampTz
+idem_argument_moment(FunctionCallInfo fcinfo, int n, const char *name)
+{
+	TimestampTz moment;
+
+	if (PG_ARGISNULL(n))
+		return TIME_NONE;
+	moment = PG_GETARG_TIMESTAMPTZ(n);
+	if (TIMESTAMP_NOT_FINITE(moment))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must be finite", name)));
+	return moment;
+}
+
+/* who asks, unless he says otherwise: application_name:pid */
+text *
+idem_argument_owner(FunctionCallInfo fcinfo, int n)
+{
+	if (!PG_ARGISNULL(n))
+		return idem_argument_label(fcinfo, n, "owner");
+	return cstring_to_text(psprintf("%s:%d", application_name, MyProcPid));
+}

@@ -1,0 +1,345 @@
+/*
+ * define.c
+ *		Declaring operations: validation, and the rules of change.
+ *
+ * A definition is whole: what is left out takes its default.  A revision is
+ * written only if something changed.  Definitions of all operations queue
+ * for one lock, so that revisions count up without gaps or clashes.
+ *
+ * effect decides whether an action has a lease row and in which transaction
+ * it is finished, so it cannot change while an action exists.  The change
+ * locks writers of actions out until it commits, and every writer takes its
+ * lock on the table of actions before it looks at the contract: so none can
+ * act on the old effect afterwards.  Dropping an operation does the same.
+ */
+#include "idem_action.h"
+
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/inval.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+#include "tcop/utility.h"
+
+#define ATTEMPTS_MAX 1000000
+
+/* the arguments of idem_define_operation(), in order */
+enum
+{
+	ARG_OPERATION, ARG_EFFECT, ARG_CHANNEL, ARG_LEASE, ARG_INCLUDE, ARG_EXCLUDE,
+	ARG_IDEMPOTENT, ARG_KEY_TTL, ARG_QUERYABLE, ARG_ABSENCE, ARG_MAX_ATTEMPTS,
+	ARG_BACKOFF_BASE, ARG_BACKOFF_MAX, ARG_KEEP_PARAMS, NARGS
+};
+
+static Statement insert_contract = {
+	"INSERT INTO %1$s.idem_contract (operation, effect, channel, lease, digest_include,"
+	" digest_exclude, channel_idempotent, channel_key_ttl, channel_queryable,"
+	" absence_visible_after, max_attempts, backoff_base, backoff_max, keep_params,"
+	" revision, defined_at, defined_by)"
+	" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)",
+	17, {TEXTOID, TEXTOID, TEXTOID, INTERVALOID, TEXTARRAYOID, TEXTARRAYOID, BOOLOID,
+		INTERVALOID, BOOLOID, INTERVALOID, INT4OID, INTERVALOID, INTERVALOID, BOOLOID,
+	INT4OID, TIMESTAMPTZOID, TEXTOID}, SPI_OK_INSERT
+};
+
+static Statement delete_contract = {
+	"DELETE FROM %1$s.idem_contract WHERE operation OPERATOR(pg_catalog.=) $1",
+	1, {TEXTOID}, SPI_OK_DELETE
+};
+
+static void
+refuse(const char *message, const char *hint)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("%s", message),
+			 errhint("%s", hint)));
+}
+
+static void
+refuse_null(FunctionCallInfo fcinfo, int n, const char *name)
+{
+	if (PG_ARGISNULL(n))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("%s must not be null", name)));
+}
+
+static char *
+operation_argument(FunctionCallInfo fcinfo)
+{
+	text	   *operation;
+
+	refuse_null(fcinfo, ARG_OPERATION, "operation");
+	operation = PG_GETARG_TEXT_PP(ARG_OPERATION);
+	idem_key_check_operation(VARDATA_ANY(operation), VARSIZE_ANY_EXHDR(operation));
+	return text_to_cstring(operation);
+}
+
+static bool
+is_local_effect(FunctionCallInfo fcinfo)
+{
+	char	   *effect;
+
+	refuse_null(fcinfo, ARG_EFFECT, "effect");
+	effect = text_to_cstring(PG_GETARG_TEXT_PP(ARG_EFFECT));
+	if (strcmp(effect, "local") != 0 && strcmp(effect, "external") != 0)
+		refuse("effect is neither local nor external",
+			   "Use 'local' if all effects commit in the caller's transaction, 'external' if a channel is called between two transactions.");
+	return strcmp(effect, "local") == 0;
+}
+
+static ArrayType *
+pointers_argument(FunctionCallInfo fcinfo, int n, const char *name)
+{
+	ArrayType  *array;
+
+	if (PG_ARGISNULL(n))
+		return NULL;
+	array = PG_GETARG_ARRAYTYPE_P(n);
+	if (ARR_NDIM(array) > 1 || array_contains_nulls(array))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must be a flat array without nulls", name)));
+	if (ARR_NDIM(array) == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must not be empty", name),
+				 errhint("Leave it out if everything counts.")));
+	return array;
+}
+
+static void
+rule_argument(FunctionCallInfo fcinfo, DigestRule *rule)
+{
+	ArrayType  *include = pointers_argument(fcinfo, ARG_INCLUDE, "digest_include");
+	ArrayType  *exclude = pointers_argument(fcinfo, ARG_EXCLUDE, "digest_exclude");
+
+	if (include != NULL && exclude != NULL)
+		refuse("digest_include and digest_exclude exclude each other",
+			   "Name either what counts or what does not.");
+	idem_contract_rule(include, exclude, rule);
+	for (int i = 0; i < rule->npointers; i++)
+	{
+		if (rule->pointers[i].ntokens == 0)
+			refuse("the pointer to the whole document is of no use here",
+				   "Leave digest_include and digest_exclude out if everything counts.");
+		for (int k = 0; k < i; k++)
+			if (strcmp(rule->pointers[i].text, rule->pointers[k].text) == 0)
+				ereport(ERROR,
+						(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						 errmsg("pointer \"%s\" is given twice", rule->pointers[i].text)));
+	}
+}
+
+/* a promise and the time it needs: both or neither */
+static bool
+promise_argument(FunctionCallInfo fcinfo, int n, const char *name,
+				 int time, const char *time_name, bool is_local)
+{
+	bool		is_promised;
+
+	refuse_null(fcinfo, n, name);
+	is_promised = PG_GETARG_BOOL(n);
+	if (is_promised && PG_ARGISNULL(time))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s needs %s", name, time_name),
+				 errhint("Ask the channel's documentation how long it is; too short a figure is safe for channel_key_ttl, too long a one for absence_visible_after.")));
+	if (!is_promised && !PG_ARGISNULL(time))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s is given without %s", time_name, name)));
+	if (is_promised && is_local)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s is a promise of external operations", name),
+				 errhint("A local operation calls no channel; define it with effect => 'external' if it does.")));
+	return is_promised;
+}
+
+/* reads and checks every argument; memory is the caller's */
+static void
+contract_argument(FunctionCallInfo fcinfo, Contract *contract)
+{
+	text	   *channel = idem_argument_label(fcinfo, ARG_CHANNEL, "channel");
+
+	memset(contract, 0, sizeof(Contract));
+	contract->operation = operation_argument(fcinfo);
+	contract->is_local = is_local_effect(fcinfo);
+	contract->channel = channel ? text_to_cstring(channel) : contract->operation;
+	rule_argument(fcinfo, &contract->rule);
+
+	refuse_null(fcinfo, ARG_LEASE, "lease");
+	contract->lease = idem_argument_lease(fcinfo, ARG_LEASE, 0);
+	contract->promise.is_idempotent =
+		promise_argument(fcinfo, ARG_IDEMPOTENT, "channel_idempotent",
+						 ARG_KEY_TTL, "channel_key_ttl", contract->is_local);
+	contract->promise.key_ttl =
+		idem_argument_interval(fcinfo, ARG_KEY_TTL, "channel_key_ttl", 1, TIME_FOREVER,
+							   "positive", 0);
+	contract->promise.is_queryable =
+		promise_argument(fcinfo, ARG_QUERYABLE, "channel_queryable",
+						 ARG_ABSENCE, "absence_visible_after", contract->is_local);
+	contract->promise.absence_after =
+		idem_argument_interval(fcinfo, ARG_ABSENCE, "absence_visible_after", 0, ABSENCE_MAX,
+							   "between 0 and 30 days", 0);
+
+	refuse_null(fcinfo, ARG_MAX_ATTEMPTS, "max_attempts");
+	contract->max_attempts = PG_GETARG_INT32(ARG_MAX_ATTEMPTS);
+	if (contract->max_attempts < 1 || contract->max_attempts > ATTEMPTS_MAX)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("max_attempts is out of range"),
+				 errdetail("It must be between 1 and %d.", ATTEMPTS_MAX)));
+	refuse_null(fcinfo, ARG_BACKOFF_BASE, "backoff_base");
+	contract->backoff_base =
+		idem_argument_interval(fcinfo, ARG_BACKOFF_BASE, "backoff_base", 0, RETRY_MAX,
+							   "between 0 and 30 days", 0);
+	refuse_null(fcinfo, ARG_BACKOFF_MAX, "backoff_max");
+	contract->backoff_max =
+		idem_argument_interval(fcinfo, ARG_BACKOFF_MAX, "backoff_max", contract->backoff_base,
+							   RETRY_MAX, "between backoff_base and 30 days", 0);
+	refuse_null(fcinfo, ARG_KEEP_PARAMS, "keep_params");
+	contract->keep_params = PG_GETARG_BOOL(ARG_KEEP_PARAMS);
+	if (contract->promise.is_idempotent && !contract->keep_params)
+		refuse("channel_idempotent needs keep_params",
+			   "A repeated call must carry the parameters of the first one, so they have to be on record.");
+}
+
+static bool
+is_same_rule(const DigestRule *a, const DigestRule *b)
+{
+	if (a->include != b->include || a->npointers != b->npointers)
+		return false;
+	for (int i = 0; i < a->npointers; i++)
+		if (strcmp(a->pointers[i].text, b->pointers[i].text) != 0)
+			return false;
+	return true;
+}
+
+static bool
+is_same_contract(const Contract *a, const Contract *b)
+{
+	return a->is_local == b->is_local &&
+		strcmp(a->channel, b->channel) == 0 &&
+		a->lease == b->lease &&
+		is_same_rule(&a->rule, &b->rule) &&
+		a->promise.is_idempotent == b->promise.is_idempotent &&
+		a->promise.key_ttl == b->promise.key_ttl &&
+		a->promise.is_queryable == b->promise.is_queryable &&
+		a->promise.absence_after == b->promise.absence_after &&
+		a->max_attempts == b->max_attempts &&
+		a->backoff_base == b->backoff_base &&
+		a->backoff_max == b->backoff_max &&
+		a->keep_params == b->keep_params;
+}
+
+static void
+insert_revision(FunctionCallInfo fcinfo, const Home *home, const Contract *contract)
+{
+	Datum		values[NARGS + 3];
+	char		nulls[NARGS + 3];
+
+	for (int i = 0; i < NARGS; i++)
+	{
+		values[i] = PG_GETARG_DATUM(i);
+		nulls[i] = PG_ARGISNULL(i) ? 'n' : ' ';
+	}
+	values[ARG_CHANNEL] = CStringGetTextDatum(contract->channel);
+	values[NARGS] = Int32GetDatum(contract->revision);
+	values[NARGS + 1] = TimestampTzGetDatum(GetCurrentTimestamp());
+	values[NARGS + 2] = CStringGetTextDatum(GetUserNameFromId(GetUserId(), false));
+	nulls[ARG_CHANNEL] = nulls[NARGS] = nulls[NARGS + 1] = nulls[NARGS + 2] = ' ';
+	idem_statement_run(&insert_contract, home, values, nulls, InvalidSnapshot, NULL, NULL);
+}
+
+/* definitions one after another, each on top of what the one before committed */
+static Oid
+lock_contracts(const Home *home)
+{
+	Oid			relid = idem_home_relation(home, "idem_contract");
+
+	LockRelationOid(relid, ShareRowExclusiveLock);
+	return relid;
+}
+
+static int32
+define_operation(FunctionCallInfo fcinfo, const Home *home, Contract *contract)
+{
+	Oid			relid = lock_contracts(home);
+	const Contract *old = idem_contract_find(home, contract->operation,
+											 strlen(contract->operation));
+
+	if (old != NULL && is_same_contract(old, contract))
+		return old->revision;
+	if (old != NULL && old->is_local != contract->is_local &&
+		idem_store_has_operation(home, contract->operation))
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_ILLEGAL_TRANSITION),
+				 errmsg("effect of operation \"%s\" cannot change", contract->operation),
+				 errdetail("Actions of it are on record."),
+				 errhint("Define another operation with the other effect.")));
+
+	idem_era_floor(home);
+	contract->revision = old == NULL ? 1 : old->revision + 1;
+	insert_revision(fcinfo, home, contract);
+	CacheInvalidateRelcacheByRelid(relid);
+	CommandCounterIncrement();
+	return contract->revision;
+}
+
+PG_FUNCTION_INFO_V1(idem_define_operation);
+Datum
+idem_define_operation(PG_FUNCTION_ARGS)
+{
+	Home		home;
+	Contract	contract;
+
+	PreventCommandIfReadOnly("idem_define_operation()");
+	idem_home(fcinfo, &home);
+	contract_argument(fcinfo, &contract);
+	PG_RETURN_INT32(define_operation(fcinfo, &home, &contract));
+}
+
+static void
+drop_operation(const Home *home, const char *operation)
+{
+	Oid			relid = lock_contracts(home);
+	const Contract *contract = idem_contract_find(home, operation, strlen(operation));
+	Datum		value = CStringGetTextDatum(operation);
+
+	if (contract == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_UNDEFINED_OPERATION),
+				 errmsg("operation \"%s\" is not defined", operation)));
+	if (idem_store_has_operation(home, operation))
+		ereport(ERROR,
+				(errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
+				 errmsg("operation \"%s\" cannot be dropped", operation),
+				 errdetail("Actions of it are on record.")));
+	if (idem_statement_run(&delete_contract, home, &value, NULL, InvalidSnapshot,
+						   NULL, NULL) != contract->revision)
+		ereport(ERROR,			/* revisions count from 1 without gaps */
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("operation \"%s\" was redefined by a concurrent transaction", operation)));
+	CacheInvalidateRelcacheByRelid(relid);
+	CommandCounterIncrement();
+}
+
+PG_FUNCTION_INFO_V1(idem_drop_operation);
+Datum
+idem_drop_operation(PG_FUNCTION_ARGS)
+{
+	Home		home;
+
+	PreventCommandIfReadOnly("idem_drop_operation()");
+	idem_home(fcinfo, &home);
+	drop_operation(&home, operation_argument(fcinfo));
+	PG_RETURN_VOID();
+}

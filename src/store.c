@@ -1,0 +1,627 @@
+/*
+ * store.c
+ *		The permanent record of actions and what is in flight of them.
+ *
+ * The only room that reads or writes idem_action and idem_lease, and the only
+ * one that knows their columns.  What must hold:
+ *
+ *	- an action of an external operation has a row in idem_lease while it is
+ *	  not terminal, and none otherwise; a local one never has;
+ *	- whoever writes an action that has a lease row locks that row first, so
+ *	  that two writers meet there and nowhere else;
+ *	- the unique index decides who was first.  A look that found nothing is a
+ *	  hint; idem_store_insert() tells whether it was true;
+ *	- every update names the version it replaces (ctid, generation, state).
+ *	  No row means that somebody was faster: the caller looks again.
+ *
+ * Looking goes straight to the primary key.  At READ COMMITTED under a
+ * snapshot taken for the look.  Under REPEATABLE READ and SERIALIZABLE by a
+ * dirty look at the index, which locks no page of it against serializable
+ * neighbours, and then by TID under the transaction's snapshot: a row that
+ * is committed but newer than the snapshot is a serialization failure at
+ * once, never a miss.
+ *
+ * What is found may have been committed without waiting for the disk.
+ * Since whoever asks acts on the answer (acknowledges, parks), the commit is
+ * flushed first.  The hint bits do not tell: they may be set before.
+ *
+ * Locks: RowExclusiveLock on both tables until the transaction ends (a
+ * change of an operation's effect waits for it); AccessShareLock to look
+ * only.  Results are copied into the caller's memory context.
+ */
+#include "idem_action.h"
+
+#include "access/genam.h"
+#include "access/heapam.h"
+#include "access/heaptoast.h"
+#include "access/stratnum.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/transam.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "catalog/pg_am.h"
+#include "catalog/pg_type.h"
+#include "storage/bufmgr.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/rel.h"
+#include "utils/resowner.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+enum							/* columns of idem_action */
+{
+	ACTION_KEY = 1, ACTION_STATE, ACTION_LAST_CALL, ACTION_GENERATION, ACTION_REVISION,
+	ACTION_ATTEMPT, ACTION_DIGEST, ACTION_OCCURRED_AT, ACTION_CREATED_AT,
+	ACTION_UPDATED_AT, ACTION_PARAMS, ACTION_RESULT, ACTION_ERROR, ACTION_CHANNEL_REF,
+	ACTION_NOTE, ACTION_COLUMNS = ACTION_NOTE
+};
+
+enum							/* columns of idem_lease */
+{
+	LEASE_KEY = 1, LEASE_OWNER, LEASE_GRANTED, LEASE_GRANTED_AT, LEASE_UNTIL,
+	LEASE_DUE_AT, LEASE_FIRST_GRANTED_AT, LEASE_FIRST_REVISION, LEASE_CALL_UNTIL,
+	LEASE_IS_AMBIGUOUS, LEASE_DETAIL, LEASE_COLUMNS = LEASE_DETAIL
+};
+
+static Statement insert_action = {
+	"INSERT INTO %1$s.idem_action (key, state, last_call, generation, revision, attempt, digest,"
+	" occurred_at, created_at, updated_at, params, result, error, channel_ref)"
+	" VALUES ($1, $2, $3, $4, $5, $6, $7::%1$s.idem_digest, $8, $9, $9, $10, $11, $12, $13)"
+	" ON CONFLICT (key) DO NOTHING",
+	13, {TEXTOID, TEXTOID, TEXTOID, INT8OID, INT4OID, INT4OID, TEXTOID, TIMESTAMPTZOID,
+	TIMESTAMPTZOID, JSONBOID, JSONBOID, JSONBOID, TEXTOID}, SPI_OK_INSERT
+};
+
+static Statement update_action = {
+	"UPDATE %1$s.idem_action SET state = $4, last_call = $5, generation = $6, attempt = $7,"
+	" updated_at = $8, result = $9, error = $10, channel_ref = $11, note = $12"
+	" WHERE ctid OPERATOR(pg_catalog.=) $1 AND generation OPERATOR(pg_catalog.=) $2"
+	" AND state OPERATOR(pg_catalog.=) $3",
+	12, {TIDOID, INT8OID, TEXTOID, TEXTOID, TEXTOID, INT8OID, INT4OID, TIMESTAMPTZOID,
+	JSONBOID, JSONBOID, TEXTOID, TEXTOID}, SPI_OK_UPDATE
+};
+
+/* an orphan left by somebody who deleted an action by hand is taken over */
+static Statement insert_lease = {
+	"INSERT INTO %1$s.idem_lease (key, owner, granted, granted_at, lease_until, due_at,"
+	" first_granted_at, first_revision, call_until, is_ambiguous, detail)"
+	" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
+	" ON CONFLICT (key) DO UPDATE SET owner = $2, granted = $3, granted_at = $4,"
+	" lease_until = $5, due_at = $6, first_granted_at = $7, first_revision = $8,"
+	" call_until = $9, is_ambiguous = $10, detail = $11",
+	11, {TEXTOID, TEXTOID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID, TIMESTAMPTZOID,
+	TIMESTAMPTZOID, INT4OID, TIMESTAMPTZOID, BOOLOID, JSONBOID}, SPI_OK_INSERT
+};
+
+static Statement update_lease = {
+	"UPDATE %1$s.idem_lease SET owner = $2, granted = $3, granted_at = $4, lease_until = $5,"
+	" due_at = $6, first_granted_at = $7, first_revision = $8, call_until = $9,"
+	" is_ambiguous = $10, detail = $11"
+	" WHERE ctid OPERATOR(pg_catalog.=) $1",
+	11, {TIDOID, TEXTOID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID, TIMESTAMPTZOID,
+	TIMESTAMPTZOID, INT4OID, TIMESTAMPTZOID, BOOLOID, JSONBOID}, SPI_OK_UPDATE
+};
+
+static Statement delete_lease = {
+	"DELETE FROM %1$s.idem_lease WHERE ctid OPERATOR(pg_catalog.=) $1",
+	1, {TIDOID}, SPI_OK_DELETE
+};
+
+static Statement select_operation = {
+	"SELECT 1 FROM %1$s.idem_action"
+	" WHERE %1$s.idem_key_operation(key) OPERATOR(pg_catalog.=) $1 LIMIT 1",
+	1, {TEXTOID}, SPI_OK_SELECT
+};
+
+/* ---- opening ---- */
+
+static Relation
+open_table(const Home *home, const char *name, LOCKMODE lock)
+{
+	Relation	relation = table_open(idem_home_relation(home, name), lock);
+
+	if (relation->rd_rel->relkind != RELKIND_RELATION ||
+		relation->rd_rel->relam != HEAP_TABLE_AM_OID)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("table \"%s\" of extension idem_action is not a plain heap table", name),
+				 errhint("Restore it from a dump as CREATE EXTENSION makes it.")));
+	return relation;
+}
+
+void
+idem_store_open(Store *store, const Home *home, bool is_writer)
+{
+	LOCKMODE	lock = is_writer ? RowExclusiveLock : AccessShareLock;
+
+	store->home = *home;
+	store->nowait = false;
+	store->action = open_table(home, "idem_action", lock);
+	store->lease = open_table(home, "idem_lease", lock);
+}
+
+void
+idem_store_close(Store *store)
+{
+	table_close(store->lease, NoLock);
+	table_close(store->action, NoLock);
+}
+
+bool
+idem_store_has_operation(const Home *home, const char *operation)
+{
+	Datum		value = CStringGetTextDatum(operation);
+	Snapshot	latest;
+	uint64		rows;
+
+	LockRelationOid(idem_home_relation(home, "idem_action"), ShareRowExclusiveLock);
+	latest = RegisterSnapshot(GetLatestSnapshot());
+	rows = idem_statement_run(&select_operation, home, &value, NULL, latest, NULL, NULL);
+	UnregisterSnapshot(latest);
+	return rows > 0;
+}
+
+/* ---- looking ---- */
+
+/*
+ * Puts the commit of a row on disk, and of a frozen one the page: freezing
+ * is logged after the commit, so a page on disk has it.
+ */
+static void
+flush_commit(HeapTuple tuple, Buffer buffer)
+{
+	TransactionId xmin = HeapTupleHeaderGetXmin(tuple->t_data);
+	XLogRecPtr	lsn;
+
+	if (RecoveryInProgress())
+		return;
+	if (TransactionIdIsNormal(xmin))
+		lsn = TransactionIdGetCommitLSN(xmin);
+	else
+		lsn = BufferGetLSNAtomic(buffer);
+	if (!XLogRecPtrIsInvalid(lsn))
+		XLogFlush(lsn);
+}
+
+static HeapTuple
+take_tuple(Relation relation, HeapTuple tuple, Buffer buffer, bool *is_own)
+{
+	*is_own = TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(tuple->t_data));
+	if (!*is_own)
+		flush_commit(tuple, buffer);
+	if (HeapTupleHasExternal(tuple))
+		return toast_flatten_tuple(tuple, RelationGetDescr(relation));
+	return heap_copytuple(tuple);
+}
+
+static SysScanDesc
+begin_look(Relation relation, const IdemKey *key, Snapshot snapshot)
+{
+	static FmgrInfo equal = {.fn_addr = idem_key_eq, .fn_nargs = 2, .fn_strict = true};
+	Oid			index = idem_primary_key(relation);
+	ScanKeyData scankey;
+
+	if (!OidIsValid(index))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("table \"%s\" of extension idem_action has no primary key",
+						RelationGetRelationName(relation))));
+	/* the index takes its ordering function from its own operator class */
+	ScanKeyEntryInitializeWithInfo(&scankey, 0, 1, BTEqualStrategyNumber,
+								   InvalidOid, InvalidOid, &equal, PointerGetDatum(key));
+	return systable_beginscan(relation, index, true, snapshot, 1, &scankey);
+}
+
+static Buffer
+scan_buffer(SysScanDesc scan)
+{
+	return ((BufferHeapTupleTableSlot *) scan->slot)->buffer;
+}
+
+static HeapTuple
+look_committed(Relation relation, const IdemKey *key, bool *is_own)
+{
+	SysScanDesc scan = begin_look(relation, key, GetActiveSnapshot());
+	HeapTuple	tuple = systable_getnext(scan);
+
+	if (HeapTupleIsValid(tuple))
+		tuple = take_tuple(relation, tuple, scan_buffer(scan), is_own);
+	systable_endscan(scan);
+	return tuple;
+}
+
+/*
+ * A row that somebody else is inserting (the dirty snapshot carries its
+ * inserter) is no answer: whoever wants the key finds out by inserting.
+ */
+static HeapTuple
+look_by_snapshot(Relation relation, const IdemKey *key, bool *is_own)
+{
+	SnapshotData dirty;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	HeapTuple	found = NULL;
+	bool		is_newer = false;
+	TupleTableSlot *slot = table_slot_create(relation, NULL);
+
+	InitDirtySnapshot(dirty);
+	scan = begin_look(relation, key, &dirty);
+	while (found == NULL && HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		if (TransactionIdIsValid(dirty.xmin))
+			continue;
+		if (table_tuple_fetch_row_version(relation, &tuple->t_self, GetActiveSnapshot(), slot))
+			found = take_tuple(relation, tuple, scan_buffer(scan), is_own);
+		else
+			is_newer = true;
+	}
+	systable_endscan(scan);
+	ExecDropSingleTupleTableSlot(slot);
+
+	if (found == NULL && is_newer)
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("could not serialize access due to concurrent update"),
+				 errdetail("The record of the action is newer than the transaction's snapshot."),
+				 errhint("The transaction might succeed if retried.")));
+	return found;
+}
+
+static HeapTuple
+look(Relation relation, const IdemKey *key, bool *is_own)
+{
+	if (IsolationUsesXactSnapshot())
+		return look_by_snapshot(relation, key, is_own);
+	return look_committed(relation, key, is_own);
+}
+
+/* which of a list of names a text datum is */
+static int
+name_index(Datum value, const char *const *names, int n)
+{
+	text	   *name = DatumGetTextPP(value);
+	int			length = VARSIZE_ANY_EXHDR(name);
+
+	for (int i = 0; i < n; i++)
+		if (strlen(names[i]) == length && memcmp(names[i], VARDATA_ANY(name), length) == 0)
+			return i;
+	elog(ERROR, "unknown name \"%s\" in the record of an action", text_to_cstring(name));
+}
+
+static TimestampTz
+moment_or_none(Datum *values, bool *nulls, int column)
+{
+	return nulls[column - 1] ? TIME_NONE : DatumGetTimestampTz(values[column - 1]);
+}
+
+/* the values of a copied row need no copy of their own, unless short or compressed */
+static Jsonb *
+jsonb_or_null(Datum *values, bool *nulls, int column)
+{
+	return nulls[column - 1] ? NULL : DatumGetJsonbP(values[column - 1]);
+}
+
+static text *
+text_or_null(Datum *values, bool *nulls, int column)
+{
+	return nulls[column - 1] ? NULL : DatumGetTextPP(values[column - 1]);
+}
+
+static void
+read_action(Store *store, HeapTuple tuple, Action *action)
+{
+	Datum		values[ACTION_COLUMNS];
+	bool		nulls[ACTION_COLUMNS];
+	History    *history = &action->history;
+
+	heap_deform_tuple(tuple, RelationGetDescr(store->action), values, nulls);
+	action->tid = tuple->t_self;
+	history->state = name_index(values[ACTION_STATE - 1], idem_state_names, NSTATES);
+	history->last_call = name_index(values[ACTION_LAST_CALL - 1], idem_call_names, NCALLS);
+	history->generation = DatumGetInt64(values[ACTION_GENERATION - 1]);
+	history->attempt = DatumGetInt32(values[ACTION_ATTEMPT - 1]);
+	history->has_reference = !nulls[ACTION_CHANNEL_REF - 1];
+	action->revision = DatumGetInt32(values[ACTION_REVISION - 1]);
+	action->has_digest = !nulls[ACTION_DIGEST - 1];
+	if (action->has_digest)
+		action->digest = *DatumGetDigestP(values[ACTION_DIGEST - 1]);
+	action->occurred_at = moment_or_none(values, nulls, ACTION_OCCURRED_AT);
+	action->created_at = moment_or_none(values, nulls, ACTION_CREATED_AT);
+	action->updated_at = moment_or_none(values, nulls, ACTION_UPDATED_AT);
+	action->params = jsonb_or_null(values, nulls, ACTION_PARAMS);
+	action->result = jsonb_or_null(values, nulls, ACTION_RESULT);
+	action->error = jsonb_or_null(values, nulls, ACTION_ERROR);
+	action->channel_ref = text_or_null(values, nulls, ACTION_CHANNEL_REF);
+	action->note = text_or_null(values, nulls, ACTION_NOTE);
+}
+
+static void
+read_lease(Store *store, HeapTuple tuple, Action *action)
+{
+	Datum		values[LEASE_COLUMNS];
+	bool		nulls[LEASE_COLUMNS];
+	History    *history = &action->history;
+
+	heap_deform_tuple(tuple, RelationGetDescr(store->lease), values, nulls);
+	action->has_lease = true;
+	action->lease_tid = tuple->t_self;
+	if (!nulls[LEASE_GRANTED - 1])
+		history->grant = name_index(values[LEASE_GRANTED - 1], idem_outcome_names, NOUTCOMES);
+	history->granted_at = moment_or_none(values, nulls, LEASE_GRANTED_AT);
+	history->lease_until = moment_or_none(values, nulls, LEASE_UNTIL);
+	history->due_at = moment_or_none(values, nulls, LEASE_DUE_AT);
+	history->first_granted_at = moment_or_none(values, nulls, LEASE_FIRST_GRANTED_AT);
+	history->call_until = moment_or_none(values, nulls, LEASE_CALL_UNTIL);
+	history->is_ambiguous = DatumGetBool(values[LEASE_IS_AMBIGUOUS - 1]);
+	action->owner = text_or_null(values, nulls, LEASE_OWNER);
+	action->first_revision = nulls[LEASE_FIRST_REVISION - 1] ? 0 :
+		DatumGetInt32(values[LEASE_FIRST_REVISION - 1]);
+	action->detail = jsonb_or_null(values, nulls, LEASE_DETAIL);
+}
+
+/* a history in which nothing happened yet */
+static void
+clear_action(const IdemKey *key, Action *action)
+{
+	memset(action, 0, sizeof(Action));
+	action->key = key;
+	action->occurred_at = TIME_NONE;
+	action->history.granted_at = TIME_NONE;
+	action->history.lease_until = TIME_NONE;
+	action->history.due_at = TIME_NONE;
+	action->history.first_granted_at = TIME_NONE;
+	action->history.call_until = TIME_NONE;
+}
+
+/*
+ * Both rows under one snapshot.  A terminal action needs no look at
+ * idem_lease.  False: not on record, and *action is an empty one.
+ */
+bool
+idem_store_find(Store *store, const IdemKey *key, Action *action)
+{
+	HeapTuple	tuple;
+	bool		is_lease_own;
+
+	clear_action(key, action);
+	PushActiveSnapshot(GetTransactionSnapshot());
+	tuple = look(store->action, key, &action->is_own);
+	if (HeapTupleIsValid(tuple))
+	{
+		read_action(store, tuple, action);
+		tuple = idem_state_is_terminal(action->history.state) ? NULL :
+			look(store->lease, key, &is_lease_own);
+		if (HeapTupleIsValid(tuple))
+			read_lease(store, tuple, action);
+	}
+	PopActiveSnapshot();
+	return action->history.state != STATE_NONE;
+}
+
+/* ---- writing ---- */
+
+static void
+set_moment(Datum *values, char *nulls, int n, TimestampTz moment)
+{
+	values[n] = TimestampTzGetDatum(moment);
+	nulls[n] = moment == TIME_NONE ? 'n' : ' ';
+}
+
+static void
+set_pointer(Datum *values, char *nulls, int n, const void *pointer)
+{
+	values[n] = PointerGetDatum(pointer);
+	nulls[n] = pointer == NULL ? 'n' : ' ';
+}
+
+static Datum
+name_datum(const char *name)
+{
+	return CStringGetTextDatum(name);
+}
+
+/* the columns of idem_lease after the first, as insert and update number them */
+static void
+set_lease_values(Datum *values, char *nulls, const Action *action)
+{
+	const History *history = &action->history;
+
+	memset(nulls, ' ', LEASE_COLUMNS);
+	set_pointer(values, nulls, 1, action->owner);
+	set_pointer(values, nulls, 2, history->granted_at == TIME_NONE ? NULL :
+				DatumGetPointer(name_datum(idem_outcome_names[history->grant])));
+	set_moment(values, nulls, 3, history->granted_at);
+	set_moment(values, nulls, 4, history->lease_until);
+	set_moment(values, nulls, 5, history->due_at);
+	set_moment(values, nulls, 6, history->first_granted_at);
+	values[7] = Int32GetDatum(action->first_revision);
+	nulls[7] = action->first_revision == 0 ? 'n' : ' ';
+	set_moment(values, nulls, 8, history->call_until);
+	values[9] = BoolGetDatum(history->is_ambiguous);
+	set_pointer(values, nulls, 10, action->detail);
+}
+
+static uint64
+write_lease(Store *store, Statement *statement, Datum first, const Action *action)
+{
+	Datum		values[LEASE_COLUMNS];
+	char		nulls[LEASE_COLUMNS];
+
+	set_lease_values(values, nulls, action);
+	values[0] = first;
+	return idem_statement_run(statement, &store->home, values, nulls, InvalidSnapshot, NULL, NULL);
+}
+
+static uint64
+insert_row(Store *store, const Action *action)
+{
+	const History *history = &action->history;
+	Datum		values[13];
+	char		nulls[13];
+
+	memset(nulls, ' ', sizeof(nulls));
+	values[0] = PointerGetDatum(action->key);
+	values[1] = name_datum(idem_state_names[history->state]);
+	values[2] = name_datum(idem_call_names[history->last_call]);
+	values[3] = Int64GetDatum(history->generation);
+	values[4] = Int32GetDatum(action->revision);
+	values[5] = Int32GetDatum(history->attempt);
+	set_pointer(values, nulls, 6, action->has_digest ?
+				DatumGetPointer(CStringGetTextDatum(DatumGetCString(DirectFunctionCall1(idem_digest_out,
+																					   DigestPGetDatum(&action->digest))))) : NULL);
+	set_moment(values, nulls, 7, action->occurred_at);
+	set_moment(values, nulls, 8, action->created_at);
+	set_pointer(values, nulls, 9, action->params);
+	set_pointer(values, nulls, 10, action->result);
+	set_pointer(values, nulls, 11, action->error);
+	set_pointer(values, nulls, 12, action->channel_ref);
+	return idem_statement_run(&insert_action, &store->home, values, nulls,
+							  InvalidSnapshot, NULL, NULL);
+}
+
+/*
+ * The same without waiting for whoever is inserting the key: the wait ends
+ * by lock_timeout after a millisecond, which takes a subtransaction to catch.
+ */
+static StoreResult
+insert_row_nowait(Store *store, const Action *action)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	StoreResult result;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		int			level = NewGUCNestLevel();
+
+		set_config_option("lock_timeout", "1ms", PGC_USERSET, PGC_S_SESSION,
+						  GUC_ACTION_SAVE, true, 0, false);
+		result = insert_row(store, action) > 0 ? STORE_DONE : STORE_CHANGED;
+		AtEOXact_GUC(true, level);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		if (error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
+			ReThrowError(error);
+		FreeErrorData(error);
+		result = STORE_HELD;
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+	return result;
+}
+
+/* puts a new action on record, if the key is free */
+StoreResult
+idem_store_insert(Store *store, Action *action)
+{
+	StoreResult result;
+
+	if (store->nowait)
+		result = insert_row_nowait(store, action);
+	else
+		result = insert_row(store, action) > 0 ? STORE_DONE : STORE_CHANGED;
+	if (result != STORE_DONE || action->history.is_local ||
+		idem_state_is_terminal(action->history.state))
+		return result;
+
+	write_lease(store, &insert_lease, PointerGetDatum(action->key), action);
+	return STORE_DONE;
+}
+
+/* locks the lease row of an action that was found, waiting for whoever has it */
+StoreResult
+idem_store_lock(Store *store, const Action *action)
+{
+	TupleTableSlot *slot = table_slot_create(store->lease, NULL);
+	ItemPointerData tid = action->lease_tid;
+	TM_FailureData failure;
+	TM_Result	result;
+
+	PushActiveSnapshot(GetTransactionSnapshot());
+	result = table_tuple_lock(store->lease, &tid, GetActiveSnapshot(), slot,
+							  GetCurrentCommandId(true), LockTupleExclusive,
+							  store->nowait ? LockWaitSkip : LockWaitBlock, 0, &failure);
+	PopActiveSnapshot();
+	ExecDropSingleTupleTableSlot(slot);
+
+	switch (result)
+	{
+		case TM_Ok:
+			return STORE_DONE;
+		case TM_WouldBlock:
+			return STORE_HELD;
+		case TM_Updated:
+		case TM_Deleted:
+			if (IsolationUsesXactSnapshot())
+				ereport(ERROR,
+						(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+						 errmsg("could not serialize access due to concurrent update"),
+						 errhint("The transaction might succeed if retried.")));
+			return STORE_CHANGED;
+		default:
+			elog(ERROR, "unexpected result %d of locking a lease", (int) result);
+	}
+}
+
+/* replaces the version that was found; its lease row, if any, is locked */
+StoreResult
+idem_store_update(Store *store, const Action *old, const Action *action)
+{
+	const History *history = &action->history;
+	ItemPointerData tid = old->tid;
+	ItemPointerData lease_tid = old->lease_tid;
+	Datum		values[12];
+	char		nulls[12];
+
+	memset(nulls, ' ', sizeof(nulls));
+	values[0] = PointerGetDatum(&tid);
+	values[1] = Int64GetDatum(old->history.generation);
+	values[2] = name_datum(idem_state_names[old->history.state]);
+	values[3] = name_datum(idem_state_names[history->state]);
+	values[4] = name_datum(idem_call_names[history->last_call]);
+	values[5] = Int64GetDatum(history->generation);
+	values[6] = Int32GetDatum(history->attempt);
+	set_moment(values, nulls, 7, action->updated_at);
+	set_pointer(values, nulls, 8, action->result);
+	set_pointer(values, nulls, 9, action->error);
+	set_pointer(values, nulls, 10, action->channel_ref);
+	set_pointer(values, nulls, 11, action->note);
+	if (idem_statement_run(&update_action, &store->home, values, nulls,
+						   InvalidSnapshot, NULL, NULL) == 0)
+		return STORE_CHANGED;
+
+	if (!old->has_lease)
+		return STORE_DONE;
+	if (idem_state_is_terminal(history->state))
+	{
+		values[0] = PointerGetDatum(&lease_tid);
+		idem_statement_run(&delete_lease, &store->home, values, NULL,
+						   InvalidSnapshot, NULL, NULL);
+	}
+	else
+		write_lease(store, &update_lease, PointerGetDatum(&lease_tid), action);
+	return STORE_DONE;
+}
+
+/* the lease row alone, which is locked: a renewal moves nothing else */
+void
+idem_store_update_lease(Store *store, const Action *action)
+{
+	ItemPointerData tid = action->lease_tid;
+
+	write_lease(store, &update_lease, PointerGetDatum(&tid), action);
+}

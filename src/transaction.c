@@ -1,0 +1,272 @@
+/*
+ * transaction.c
+ *		What the current transaction holds open, and what it owes at its end.
+ *
+ *	- A local claim must be completed or rejected before the transaction
+ *	  commits or is prepared.
+ *	- A grant of an external action may be acted on only after the commit, so
+ *	  its owner cannot report in the same transaction; a grant whose lease
+ *	  has passed when the commit begins must not become one.
+ *	- A transaction that wrote an external action waits for its commit record
+ *	  whatever synchronous_commit says, since a channel is called on the
+ *	  strength of it; and it cannot be prepared, since nobody could tell when
+ *	  the grant begins.
+ *
+ * Each entry remembers the subtransaction that claimed and the one that
+ * closed, so that rolling back to a savepoint withdraws claims made in it
+ * and reopens claims closed in it.  A claim closed by the very
+ * subtransaction that made it needs no entry any more, so a transaction that
+ * claims and completes a million actions holds none.
+ *
+ * Memory: TopTransactionContext; everything is forgotten at the end.
+ */
+#include "idem_action.h"
+
+#include "access/xact.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+typedef struct Claim
+{
+	IdemKey    *key;			/* a copy */
+	int64		generation;		/* that was granted */
+	TimestampTz lease_until;	/* of an external grant */
+	bool		is_local;		/* must be closed before commit */
+	SubTransactionId claimed_in;	/* who granted it */
+	SubTransactionId closed_in; /* who closed it, or invalid: open */
+} Claim;
+
+static Claim *claims = NULL;	/* what this transaction was granted */
+static int	nclaims = 0;		/* how many of them are in use */
+static int	maxclaims = 0;		/* how many there is room for */
+static SubTransactionId external_in = InvalidSubTransactionId;	/* who wrote an external
+																 * action first */
+
+/* the newest entry is looked at first: it is the one asked for nearly always */
+static Claim *
+find_claim(const IdemKey *key)
+{
+	int			length = VARSIZE_ANY_EXHDR(key);
+
+	for (int i = nclaims - 1; i >= 0; i--)
+		if (VARSIZE_ANY_EXHDR(claims[i].key) == length &&
+			memcmp(VARDATA_ANY(claims[i].key), VARDATA_ANY(key), length) == 0)
+			return &claims[i];
+	return NULL;
+}
+
+/* keeps the order, so that the newest entry of a key stays its last */
+static void
+remove_claim(Claim *claim)
+{
+	pfree(claim->key);
+	nclaims--;
+	memmove(claim, claim + 1, (claims + nclaims - claim) * sizeof(Claim));
+}
+
+static const Claim *
+find_open_local(void)
+{
+	for (int i = 0; i < nclaims; i++)
+		if (claims[i].is_local && claims[i].closed_in == InvalidSubTransactionId)
+			return &claims[i];
+	return NULL;
+}
+
+static char *
+claim_key(const Claim *claim)
+{
+	return pnstrdup(VARDATA_ANY(claim->key), VARSIZE_ANY_EXHDR(claim->key));
+}
+
+static void
+check_local_claims(void)
+{
+	const Claim *claim = find_open_local();
+
+	if (claim != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_OPEN_LOCAL_CLAIM),
+				 errmsg("local action \"%s\" is claimed but not completed", claim_key(claim)),
+				 errdetail("A local action is claimed and completed in one transaction; this one is about to end."),
+				 errhint("Call idem_complete(key, generation) or idem_reject(key, generation) between BEGIN and COMMIT, or idem_once() or idem_call() which do both at once. "
+						 "If a channel is called between two transactions, define the operation with effect => 'external'.")));
+}
+
+static void
+check_external_grants(void)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	for (int i = 0; i < nclaims; i++)
+		if (!claims[i].is_local && claims[i].closed_in == InvalidSubTransactionId &&
+			claims[i].lease_until <= now)
+			ereport(ERROR,
+					(errcode(ERRCODE_IDEM_STALE_GENERATION),
+					 errmsg("the lease of action \"%s\" ended before its grant was committed",
+							claim_key(&claims[i])),
+					 errdetail("Somebody else may be granted it by now."),
+					 errhint("Claim again, and commit at once, or ask for a longer lease.")));
+}
+
+static void
+check_prepare(void)
+{
+	check_local_claims();
+	if (external_in != InvalidSubTransactionId)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_ILLEGAL_TRANSITION),
+				 errmsg("cannot prepare a transaction that wrote an external action"),
+				 errdetail("A grant counts from its commit, and nobody could tell when that will be."),
+				 errhint("Commit the transaction instead.")));
+}
+
+/* the commit record reaches the disk, and a synchronous standby, before COMMIT answers */
+static void
+wait_for_commit(void)
+{
+	if (external_in != InvalidSubTransactionId && synchronous_commit < SYNCHRONOUS_COMMIT_ON)
+		set_config_option("synchronous_commit", "on", PGC_USERSET, PGC_S_SESSION,
+						  GUC_ACTION_LOCAL, true, 0, false);
+}
+
+static void
+at_transaction(XactEvent event, void *arg)
+{
+	switch (event)
+	{
+		case XACT_EVENT_PRE_COMMIT:
+			check_local_claims();
+			check_external_grants();
+			wait_for_commit();
+			break;
+		case XACT_EVENT_PRE_PREPARE:
+			check_prepare();
+			break;
+		case XACT_EVENT_COMMIT:
+		case XACT_EVENT_ABORT:
+		case XACT_EVENT_PREPARE:
+			claims = NULL;
+			nclaims = maxclaims = 0;
+			external_in = InvalidSubTransactionId;
+			break;
+		default:
+			break;
+	}
+}
+
+static void
+hand_to_parent(SubTransactionId self, SubTransactionId parent)
+{
+	for (int i = 0; i < nclaims; i++)
+	{
+		if (claims[i].claimed_in == self)
+			claims[i].claimed_in = parent;
+		if (claims[i].closed_in == self)
+			claims[i].closed_in = parent;
+	}
+	if (external_in == self)
+		external_in = parent;
+}
+
+static void
+withdraw(SubTransactionId self)
+{
+	for (int i = nclaims - 1; i >= 0; i--)
+	{
+		if (claims[i].closed_in == self)
+			claims[i].closed_in = InvalidSubTransactionId;
+		if (claims[i].claimed_in == self)
+			remove_claim(&claims[i]);
+	}
+	if (external_in == self)
+		external_in = InvalidSubTransactionId;
+}
+
+static void
+at_subtransaction(SubXactEvent event, SubTransactionId self, SubTransactionId parent, void *arg)
+{
+	if (event == SUBXACT_EVENT_COMMIT_SUB)
+		hand_to_parent(self, parent);
+	else if (event == SUBXACT_EVENT_ABORT_SUB)
+		withdraw(self);
+}
+
+static void
+register_callbacks(void)
+{
+	static bool is_registered = false;	/* once a backend */
+
+	if (is_registered)
+		return;
+	RegisterXactCallback(at_transaction, NULL);
+	RegisterSubXactCallback(at_subtransaction, NULL);
+	is_registered = true;
+}
+
+static void
+reserve_claim(void)
+{
+	if (nclaims < maxclaims)
+		return;
+	if (claims == NULL)
+	{
+		maxclaims = 16;
+		claims = MemoryContextAlloc(TopTransactionContext, maxclaims * sizeof(Claim));
+		return;
+	}
+	claims = repalloc_huge(claims, 2 * (Size) maxclaims * sizeof(Claim));
+	maxclaims *= 2;
+}
+
+void
+idem_transaction_granted(const IdemKey *key, int64 generation, TimestampTz lease_until,
+						 bool is_local)
+{
+	Size		size = VARSIZE_ANY(key);
+	Claim	   *claim;
+
+	register_callbacks();
+	reserve_claim();
+	claim = &claims[nclaims];
+	claim->key = MemoryContextAlloc(TopTransactionContext, size);
+	memcpy(claim->key, key, size);
+	claim->generation = generation;
+	claim->lease_until = lease_until;
+	claim->is_local = is_local;
+	claim->claimed_in = GetCurrentSubTransactionId();
+	claim->closed_in = InvalidSubTransactionId;
+	nclaims++;
+}
+
+/* the newest grant of the key, if this transaction made it, is owed nothing any more */
+void
+idem_transaction_closed(const IdemKey *key)
+{
+	Claim	   *claim = find_claim(key);
+
+	if (claim == NULL || claim->closed_in != InvalidSubTransactionId)
+		return;
+	if (claim->claimed_in == GetCurrentSubTransactionId())
+		remove_claim(claim);
+	else
+		claim->closed_in = GetCurrentSubTransactionId();
+}
+
+/* was this generation granted by the current transaction? */
+bool
+idem_transaction_holds(const IdemKey *key, int64 generation)
+{
+	const Claim *claim = find_claim(key);
+
+	return claim != NULL && claim->generation == generation;
+}
+
+void
+idem_transaction_wrote_external(void)
+{
+	register_callbacks();
+	if (external_in == InvalidSubTransactionId)
+		external_in = GetCurrentSubTransactionId();
+}
