@@ -26,7 +26,7 @@ typedef struct Ask
 	Question	question;		/* key and parameters */
 	Call		call;			/* CALL_SUBMIT or CALL_CLAIM */
 	TimestampTz occurred_at;	/* or TIME_NONE */
-	text	   *owner;			/* who asks */
+	text	   *owner;			/* who asks; NULL: application_name:pid */
 	int64		lease;			/* for how long, 0: the contract's */
 } Ask;
 
@@ -94,6 +94,9 @@ idem_action_is_same(Store *store, Question *question, const Action *action)
 {
 	if (question->params == NULL || !action->has_digest)
 		return true;
+	if (action->params != NULL && VARSIZE(action->params) == VARSIZE(question->params) &&
+		memcmp(action->params, question->params, VARSIZE(question->params)) == 0)
+		return true;			/* the same bytes have the same digest under any rule */
 	make_digest(store, question, action->revision);
 	return question->missing == NULL &&
 		memcmp(&question->digest, &action->digest, sizeof(Digest)) == 0;
@@ -223,11 +226,18 @@ is_grant(Outcome outcome)
 	return outcome == OUTCOME_EXECUTE || outcome == OUTCOME_REPEAT || outcome == OUTCOME_VERIFY;
 }
 
+/* the owner, unless one is named */
+static text *
+this_session(void)
+{
+	return cstring_to_text(psprintf("%s:%d", application_name, MyProcPid));
+}
+
 static void
 record_grant(const Ask *ask, Action *action, const Judgement *judgement, TimestampTz now)
 {
 	idem_state_grant(&action->history, CALL_CLAIM, judgement, now);
-	action->owner = ask->owner;
+	action->owner = ask->owner != NULL ? ask->owner : this_session();
 	action->updated_at = now;
 	if (action->first_revision == 0 && action->history.first_granted_at != TIME_NONE)
 		action->first_revision = ask->question.contract->revision;
@@ -456,7 +466,7 @@ idem_claim(PG_FUNCTION_ARGS)
 	ask.question.key = idem_argument_key(fcinfo, 0);
 	ask.question.params = idem_argument_params(fcinfo, 1);
 	ask.occurred_at = idem_argument_moment(fcinfo, 2, "occurred_at");
-	ask.owner = idem_argument_owner(fcinfo, 3);
+	ask.owner = idem_argument_label(fcinfo, 3, "owner");
 	open_ask(fcinfo, &store, &ask);
 	ask.lease = idem_argument_lease(fcinfo, 4, ask.question.contract->lease);
 	store.nowait = !PG_ARGISNULL(5) && PG_GETARG_BOOL(5);
@@ -475,7 +485,7 @@ idem_reclaim(PG_FUNCTION_ARGS)
 
 	PreventCommandIfReadOnly("idem_reclaim()");
 	ask.question.key = idem_argument_key(fcinfo, 0);
-	ask.owner = idem_argument_owner(fcinfo, 1);
+	ask.owner = idem_argument_label(fcinfo, 1, "owner");
 	open_ask(fcinfo, &store, &ask);
 	refuse_local(&ask, "reclaim");
 	ask.lease = idem_argument_lease(fcinfo, 2, ask.question.contract->lease);

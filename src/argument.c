@@ -10,7 +10,6 @@
 
 #include "common/int.h"
 #include "datatype/timestamp.h"
-#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
@@ -166,13 +165,4 @@ idem_argument_moment(FunctionCallInfo fcinfo, int n, const char *name)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("%s must be finite", name)));
 	return moment;
-}
-
-/* who asks, unless he says otherwise: application_name:pid */
-text *
-idem_argument_owner(FunctionCallInfo fcinfo, int n)
-{
-	if (!PG_ARGISNULL(n))
-		return idem_argument_label(fcinfo, n, "owner");
-	return cstring_to_text(psprintf("%s:%d", application_name, MyProcPid));
 }

@@ -56,32 +56,32 @@ typedef struct Decimal
 	const char *digits;			/* uint16 each, perhaps unaligned */
 } Decimal;
 
-static void write_node(CanonicalText *text, const JsonNode *node,
+static void write_node(CanonicalText *out, const JsonNode *node,
 					   const Exclusions *exclusions);
 
 void
-idem_canonical_init(CanonicalText *text)
+idem_canonical_init(CanonicalText *out)
 {
-	text->bytes = text->inlined;
-	text->length = 0;
-	text->size = CANONICAL_INLINED;
-	idem_members_init(&text->stack);
+	out->bytes = out->inlined;
+	out->length = 0;
+	out->size = CANONICAL_INLINED;
+	idem_members_init(&out->stack);
 }
 
 void
-idem_canonical_free(CanonicalText *text)
+idem_canonical_free(CanonicalText *out)
 {
-	idem_members_free(&text->stack);
-	if (text->bytes != text->inlined)
-		pfree(text->bytes);
-	text->bytes = text->inlined;
+	idem_members_free(&out->stack);
+	if (out->bytes != out->inlined)
+		pfree(out->bytes);
+	out->bytes = out->inlined;
 }
 
 static void
-grow(CanonicalText *text, Size extra)
+grow(CanonicalText *out, Size extra)
 {
-	Size		needed = text->length + extra;
-	Size		size = Max(text->size * 2, needed);
+	Size		needed = out->length + extra;
+	Size		size = Max(out->size * 2, needed);
 
 	if (needed > MaxAllocSize)
 		ereport(ERROR,
@@ -89,36 +89,36 @@ grow(CanonicalText *text, Size extra)
 				 errmsg("canonical form of the parameters is too long"),
 				 errdetail("It exceeds %zu bytes.", (Size) MaxAllocSize)));
 	size = Min(size, MaxAllocSize);
-	if (text->bytes == text->inlined)
+	if (out->bytes == out->inlined)
 	{
-		text->bytes = palloc(size);
-		memcpy(text->bytes, text->inlined, text->length);
+		out->bytes = palloc(size);
+		memcpy(out->bytes, out->inlined, out->length);
 	}
 	else
-		text->bytes = repalloc(text->bytes, size);
-	text->size = size;
+		out->bytes = repalloc(out->bytes, size);
+	out->size = size;
 }
 
 static inline char *
-reserve(CanonicalText *text, Size extra)
+reserve(CanonicalText *out, Size extra)
 {
-	if (text->size - text->length < extra)
-		grow(text, extra);
-	return text->bytes + text->length;
+	if (out->size - out->length < extra)
+		grow(out, extra);
+	return out->bytes + out->length;
 }
 
 static inline void
-put_char(CanonicalText *text, char c)
+put_char(CanonicalText *out, char c)
 {
-	*reserve(text, 1) = c;
-	text->length++;
+	*reserve(out, 1) = c;
+	out->length++;
 }
 
 static inline void
-put_literal(CanonicalText *text, const char *literal, Size length)
+put_literal(CanonicalText *out, const char *literal, Size length)
 {
-	memcpy(reserve(text, length), literal, length);
-	text->length += length;
+	memcpy(reserve(out, length), literal, length);
+	out->length += length;
 }
 
 /* does any of eight bytes need an escape: below 20, a quote, a backslash? */
@@ -138,19 +138,19 @@ has_special(uint64 word)
 }
 
 static void
-put_escape(CanonicalText *text, unsigned char c)
+put_escape(CanonicalText *out, unsigned char c)
 {
 	static const char hex[] = "0123456789abcdef";
 	static const char letters[0x20] = {
 		['\b'] = 'b',['\t'] = 't',['\n'] = 'n',['\f'] = 'f',['\r'] = 'r'
 	};
-	char	   *to = reserve(text, 6);
+	char	   *to = reserve(out, 6);
 
 	to[0] = '\\';
 	if (c >= 0x20 || letters[c] != 0)
 	{
 		to[1] = c >= 0x20 ? c : letters[c];
-		text->length += 2;
+		out->length += 2;
 		return;
 	}
 	to[1] = 'u';
@@ -158,14 +158,14 @@ put_escape(CanonicalText *text, unsigned char c)
 	to[3] = '0';
 	to[4] = hex[c >> 4];
 	to[5] = hex[c & 0x0F];
-	text->length += 6;
+	out->length += 6;
 }
 
 static void
-put_string(CanonicalText *text, const char *from, uint32 length)
+put_string(CanonicalText *out, const char *from, uint32 length)
 {
 	const char *end = from + length;
-	char	   *to = reserve(text, (Size) length + 2);
+	char	   *to = reserve(out, (Size) length + 2);
 
 	*to++ = '"';
 	while (from < end)
@@ -191,12 +191,12 @@ put_string(CanonicalText *text, const char *from, uint32 length)
 			*to++ = c;
 			continue;
 		}
-		text->length = to - text->bytes;
-		put_escape(text, c);
-		to = reserve(text, (Size) (end - from) + 1);
+		out->length = to - out->bytes;
+		put_escape(out, c);
+		to = reserve(out, (Size) (end - from) + 1);
 	}
 	*to++ = '"';
-	text->length = to - text->bytes;
+	out->length = to - out->bytes;
 }
 
 static inline uint16
@@ -236,7 +236,7 @@ read_decimal(const char *datum, Decimal *decimal)
 	decimal->digits = data + header_length;
 	decimal->ndigits = (length - header_length) / (int) sizeof(uint16);
 
-	/* numeric.c leaves no zeros at either end, but equality must not depend on it */
+	/* numeric.c leaves no zeros at an end, but equality must not need that */
 	while (decimal->ndigits > 0 && read_uint16(decimal->digits) == 0)
 	{
 		decimal->digits += sizeof(uint16);
@@ -323,7 +323,7 @@ put_plain_form(char *to, const char *from, int ndigits, int point)
 }
 
 static void
-put_number(CanonicalText *text, const char *datum)
+put_number(CanonicalText *out, const char *datum)
 {
 	Decimal		decimal;
 	char	   *to;
@@ -334,10 +334,10 @@ put_number(CanonicalText *text, const char *datum)
 	read_decimal(datum, &decimal);
 	if (decimal.ndigits == 0)
 	{
-		put_char(text, '0');
+		put_char(out, '0');
 		return;
 	}
-	to = reserve(text, (Size) decimal.ndigits * DIGIT_CHARS + NUMBER_LEAD + NUMBER_TRAIL);
+	to = reserve(out, (Size) decimal.ndigits * DIGIT_CHARS + NUMBER_LEAD + NUMBER_TRAIL);
 
 	/* the digits first, behind all that may come before them; then moved left */
 	digits = to + NUMBER_LEAD;
@@ -348,48 +348,48 @@ put_number(CanonicalText *text, const char *datum)
 		to = put_exponent_form(to, digits, ndigits, point);
 	else
 		to = put_plain_form(to, digits, ndigits, point);
-	text->length = to - text->bytes;
+	out->length = to - out->bytes;
 }
 
 static void
-write_object(CanonicalText *text, const JsonNode *object, const Exclusions *exclusions)
+write_object(CanonicalText *out, const JsonNode *object, const Exclusions *exclusions)
 {
 	const char *base = node_base(object);
 	int			count = NodeCount(object);
-	int			begin = idem_members_push(&text->stack, object);
+	int			begin = idem_members_push(&out->stack, object);
 	bool		is_first = true;
 
-	put_char(text, '{');
+	put_char(out, '{');
 	for (int i = 0; i < count; i++)
 	{
-		JsonMember	member = text->stack.members[begin + i];
+		JsonMember	member = out->stack.members[begin + i];
 		Exclusions	below;
 		JsonNode	value;
 
 		if (exclusions != NULL && !idem_exclusions_member(exclusions, &member, &below))
 			continue;
 		if (!is_first)
-			put_char(text, ',');
+			put_char(out, ',');
 		is_first = false;
-		put_string(text, member.name, member.length);
-		put_char(text, ':');
+		put_string(out, member.name, member.length);
+		put_char(out, ':');
 		(void) node_child(object, base, member.entry, member.offset, &value);
-		write_node(text, &value,
+		write_node(out, &value,
 				   exclusions != NULL && below.count > 0 ? &below : NULL);
 	}
-	put_char(text, '}');
-	text->stack.used = begin;
+	put_char(out, '}');
+	out->stack.used = begin;
 }
 
 static void
-write_array(CanonicalText *text, const JsonNode *array, const Exclusions *exclusions)
+write_array(CanonicalText *out, const JsonNode *array, const Exclusions *exclusions)
 {
 	const char *base = node_base(array);
 	int			count = NodeCount(array);
 	uint32		offset = 0;
 	bool		is_first = true;
 
-	put_char(text, '[');
+	put_char(out, '[');
 	for (int i = 0; i < count; i++)
 	{
 		Exclusions	below;
@@ -399,58 +399,58 @@ write_array(CanonicalText *text, const JsonNode *array, const Exclusions *exclus
 		if (exclusions != NULL && !idem_exclusions_element(exclusions, i, &below))
 			continue;
 		if (!is_first)
-			put_char(text, ',');
+			put_char(out, ',');
 		is_first = false;
-		write_node(text, &value,
+		write_node(out, &value,
 				   exclusions != NULL && below.count > 0 ? &below : NULL);
 	}
-	put_char(text, ']');
+	put_char(out, ']');
 }
 
 static void
-write_container(CanonicalText *text, const JsonNode *node, const Exclusions *exclusions)
+write_container(CanonicalText *out, const JsonNode *node, const Exclusions *exclusions)
 {
 	check_stack_depth();
 	if (NodeIsObject(node))
-		write_object(text, node, exclusions);
+		write_object(out, node, exclusions);
 	else
-		write_array(text, node, exclusions);
+		write_array(out, node, exclusions);
 }
 
 static void
-write_string(CanonicalText *text, const JsonNode *node)
+write_string(CanonicalText *out, const JsonNode *node)
 {
 	uint32		length = node->length;
 	const char *utf8 = idem_utf8(node->data, &length);
 
-	put_string(text, utf8, length);
+	put_string(out, utf8, length);
 	if (utf8 != node->data)
 		pfree(unconstify(char *, utf8));
 }
 
 static void
-write_node(CanonicalText *text, const JsonNode *node, const Exclusions *exclusions)
+write_node(CanonicalText *out, const JsonNode *node, const Exclusions *exclusions)
 {
 	CHECK_FOR_INTERRUPTS();
 	switch (node->type)
 	{
 		case JENTRY_ISSTRING:
-			write_string(text, node);
+			write_string(out, node);
 			break;
 		case JENTRY_ISNUMERIC:
-			put_number(text, node->data);
+			put_number(out, node->data);
 			break;
 		case JENTRY_ISBOOL_FALSE:
-			put_literal(text, "false", 5);
+			put_literal(out, "false", 5);
 			break;
 		case JENTRY_ISBOOL_TRUE:
-			put_literal(text, "true", 4);
+			put_literal(out, "true", 4);
 			break;
 		case JENTRY_ISNULL:
-			put_literal(text, "null", 4);
+			put_literal(out, "null", 4);
 			break;
 		case JENTRY_ISCONTAINER:
-			write_container(text, node, exclusions);
+			write_container(out, node, exclusions);
 			break;
 		default:
 			elog(ERROR, "unrecognized jsonb entry: %x", node->type);
@@ -459,12 +459,12 @@ write_node(CanonicalText *text, const JsonNode *node, const Exclusions *exclusio
 
 /* one object whose members are the pointers as written, with what they name */
 static const char *
-write_included(CanonicalText *text, const JsonNode *root, const DigestRule *rule)
+write_included(CanonicalText *out, const JsonNode *root, const DigestRule *rule)
 {
 	int			count;
 	const JsonPointer **pointers = idem_pointers_sorted(rule, &count);
 
-	put_char(text, '{');
+	put_char(out, '{');
 	for (int i = 0; i < count; i++)
 	{
 		JsonNode	value;
@@ -472,38 +472,38 @@ write_included(CanonicalText *text, const JsonNode *root, const DigestRule *rule
 		if (!idem_pointer_find(pointers[i], root, &value))
 			return pointers[i]->text;
 		if (i > 0)
-			put_char(text, ',');
-		put_string(text, pointers[i]->utf8, pointers[i]->utf8_length);
-		put_char(text, ':');
-		write_node(text, &value, NULL);
+			put_char(out, ',');
+		put_string(out, pointers[i]->utf8, pointers[i]->utf8_length);
+		put_char(out, ':');
+		write_node(out, &value, NULL);
 	}
-	put_char(text, '}');
+	put_char(out, '}');
 	pfree(pointers);
 	return NULL;
 }
 
 static void
-write_remaining(CanonicalText *text, const JsonNode *root, const DigestRule *rule)
+write_remaining(CanonicalText *out, const JsonNode *root, const DigestRule *rule)
 {
 	Exclusions	exclusions;
 
 	idem_exclusions_init(&exclusions, rule);
-	write_node(text, root, &exclusions);
+	write_node(out, root, &exclusions);
 	pfree(exclusions.pointers);
 }
 
 const char *
-idem_canonical_write(CanonicalText *text, const Jsonb *params, const DigestRule *rule)
+idem_canonical_write(CanonicalText *out, const Jsonb *params, const DigestRule *rule)
 {
 	JsonNode	root;
 
 	idem_node_root(params, &root);
 	if (rule == NULL || rule->npointers == 0)
-		write_node(text, &root, NULL);
+		write_node(out, &root, NULL);
 	else if (rule->include)
-		return write_included(text, &root, rule);
+		return write_included(out, &root, rule);
 	else
-		write_remaining(text, &root, rule);
+		write_remaining(out, &root, rule);
 	return NULL;
 }
 

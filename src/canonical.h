@@ -34,7 +34,7 @@ typedef struct JsonMember
 /* members of the objects around the place of a walk, the innermost on top */
 typedef struct MemberStack
 {
-	JsonMember *members;		/* inlined, or palloc'd once that is too small */
+	JsonMember *members;		/* inlined, or palloc'd once too small */
 	int			used;
 	int			size;
 	JsonMember	inlined[MEMBERS_INLINED];
@@ -136,21 +136,21 @@ extern bool idem_exclusions_element(const Exclusions *all, int64 index,
 
 typedef struct CanonicalText
 {
-	char	   *bytes;			/* UTF-8; inlined, or palloc'd once that is too small */
+	char	   *bytes;			/* UTF-8; inlined, or palloc'd once too small */
 	Size		length;
 	Size		size;
 	MemberStack stack;			/* of the walk */
 	char		inlined[CANONICAL_INLINED];
 } CanonicalText;
 
-extern void idem_canonical_init(CanonicalText *text);
-extern void idem_canonical_free(CanonicalText *text);
+extern void idem_canonical_init(CanonicalText *out);
+extern void idem_canonical_free(CanonicalText *out);
 
 /*
  * Writes the document that a rule selects.  Returns NULL when done, else the
  * first included pointer that the parameters do not have.
  */
-extern const char *idem_canonical_write(CanonicalText *text, const Jsonb *params,
+extern const char *idem_canonical_write(CanonicalText *out, const Jsonb *params,
 										const DigestRule *rule);
 
 #endif							/* IDEM_CANONICAL_H */

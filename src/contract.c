@@ -37,7 +37,8 @@ typedef struct CachedContract
 
 static MemoryContext cache_context = NULL;	/* owns what follows */
 static CachedContract *cache = NULL;	/* what has been read */
-static Oid	cache_relid = InvalidOid;	/* from which table; invalid: stale */
+static Oid	cache_schema = InvalidOid;	/* from which schema's table; invalid: stale */
+static Oid	cache_relid = InvalidOid;	/* that table */
 
 /* the order in which read_contract() takes the columns */
 static Statement select_contract = {
@@ -55,12 +56,12 @@ static void
 forget_contracts(Datum arg, Oid relid)
 {
 	if (relid == InvalidOid || relid == cache_relid)
-		cache_relid = InvalidOid;
+		cache_schema = InvalidOid;
 }
 
-/* an empty cache where there was a stale one */
+/* an empty cache where there was a stale one; dropping the table makes it stale too */
 static void
-refresh_cache(Oid relid)
+refresh_cache(const Home *home)
 {
 	static bool is_registered = false;	/* forget_contracts() is called */
 
@@ -70,14 +71,15 @@ refresh_cache(Oid relid)
 		is_registered = true;
 	}
 	AcceptInvalidationMessages();
-	if (cache_relid == relid)
+	if (cache_schema == home->schema)
 		return;
 	if (cache_context != NULL)
 		MemoryContextSetParent(cache_context, TopTransactionContext);
 	cache = NULL;
 	cache_context = AllocSetContextCreate(CacheMemoryContext, "idem_action contracts",
 										  ALLOCSET_SMALL_SIZES);
-	cache_relid = relid;
+	cache_relid = idem_home_relation(home, "idem_contract");
+	cache_schema = home->schema;
 }
 
 static Datum
@@ -104,23 +106,6 @@ array_column(SPITupleTable *table, int n)
 	return isnull ? NULL : DatumGetArrayTypeP(value);
 }
 
-/* the pointers that decide what counts; at most one of the two is given */
-void
-idem_contract_rule(ArrayType *include, ArrayType *exclude, DigestRule *rule)
-{
-	Datum	   *texts;
-
-	memset(rule, 0, sizeof(DigestRule));
-	if (include == NULL && exclude == NULL)
-		return;
-	rule->include = include != NULL;
-	deconstruct_array(include ? include : exclude, TEXTOID, -1, false, TYPALIGN_INT,
-					  &texts, NULL, &rule->npointers);
-	rule->pointers = palloc0(rule->npointers * sizeof(JsonPointer));
-	for (int i = 0; i < rule->npointers; i++)
-		idem_pointer_parse(TextDatumGetCString(texts[i]), &rule->pointers[i]);
-}
-
 /* SPI's memory goes with SPI_finish, so everything is copied into the cache */
 static void
 read_contract(SPITupleTable *table, uint64 rows, void *target)
@@ -135,7 +120,7 @@ read_contract(SPITupleTable *table, uint64 rows, void *target)
 		contract->is_local = strcmp(TextDatumGetCString(column(table, 2, &isnull)), "local") == 0;
 		contract->channel = TextDatumGetCString(column(table, 3, &isnull));
 		contract->lease = interval_column(table, 4, 0);
-		idem_contract_rule(array_column(table, 5), array_column(table, 6), &contract->rule);
+		idem_digest_rule(array_column(table, 5), array_column(table, 6), &contract->rule);
 		contract->promise.is_idempotent = DatumGetBool(column(table, 7, &isnull));
 		contract->promise.key_ttl = interval_column(table, 8, 0);
 		contract->promise.is_queryable = DatumGetBool(column(table, 9, &isnull));
@@ -179,7 +164,7 @@ load_contract(const Home *home, const char *operation, int length, int32 revisio
 const Contract *
 idem_contract_find(const Home *home, const char *operation, int length)
 {
-	refresh_cache(idem_home_relation(home, "idem_contract"));
+	refresh_cache(home);
 	for (CachedContract *entry = cache; entry != NULL; entry = entry->next)
 		if (entry->is_current && entry->length == length &&
 			memcmp(entry->contract.operation, operation, length) == 0)

@@ -94,47 +94,13 @@ is_local_effect(FunctionCallInfo fcinfo)
 	return strcmp(effect, "local") == 0;
 }
 
-static ArrayType *
-pointers_argument(FunctionCallInfo fcinfo, int n, const char *name)
-{
-	ArrayType  *array;
-
-	if (PG_ARGISNULL(n))
-		return NULL;
-	array = PG_GETARG_ARRAYTYPE_P(n);
-	if (ARR_NDIM(array) > 1 || array_contains_nulls(array))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%s must be a flat array without nulls", name)));
-	if (ARR_NDIM(array) == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%s must not be empty", name),
-				 errhint("Leave it out if everything counts.")));
-	return array;
-}
-
 static void
 rule_argument(FunctionCallInfo fcinfo, DigestRule *rule)
 {
-	ArrayType  *include = pointers_argument(fcinfo, ARG_INCLUDE, "digest_include");
-	ArrayType  *exclude = pointers_argument(fcinfo, ARG_EXCLUDE, "digest_exclude");
+	ArrayType  *include = PG_ARGISNULL(ARG_INCLUDE) ? NULL : PG_GETARG_ARRAYTYPE_P(ARG_INCLUDE);
+	ArrayType  *exclude = PG_ARGISNULL(ARG_EXCLUDE) ? NULL : PG_GETARG_ARRAYTYPE_P(ARG_EXCLUDE);
 
-	if (include != NULL && exclude != NULL)
-		refuse("digest_include and digest_exclude exclude each other",
-			   "Name either what counts or what does not.");
-	idem_contract_rule(include, exclude, rule);
-	for (int i = 0; i < rule->npointers; i++)
-	{
-		if (rule->pointers[i].ntokens == 0)
-			refuse("the pointer to the whole document is of no use here",
-				   "Leave digest_include and digest_exclude out if everything counts.");
-		for (int k = 0; k < i; k++)
-			if (strcmp(rule->pointers[i].text, rule->pointers[k].text) == 0)
-				ereport(ERROR,
-						(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						 errmsg("pointer \"%s\" is given twice", rule->pointers[i].text)));
-	}
+	idem_digest_rule(include, exclude, rule);
 }
 
 /* a promise and the time it needs: both or neither */

@@ -84,14 +84,14 @@ digest_bytes(const char *bytes, Size length, Digest *digest)
 const char *
 idem_digest_params(Jsonb *params, const DigestRule *rule, Digest *digest)
 {
-	CanonicalText text;
+	CanonicalText canonical;
 	const char *missing;
 
-	idem_canonical_init(&text);
-	missing = idem_canonical_write(&text, params, rule);
+	idem_canonical_init(&canonical);
+	missing = idem_canonical_write(&canonical, params, rule);
 	if (missing == NULL)
-		digest_bytes(text.bytes, text.length, digest);
-	idem_canonical_free(&text);
+		digest_bytes(canonical.bytes, canonical.length, digest);
+	idem_canonical_free(&canonical);
 	return missing;
 }
 
@@ -168,33 +168,33 @@ hex_value(unsigned char c)
 }
 
 static bool
-parse_digest(const char *text, Digest *digest)
+parse_digest(const char *string, Digest *digest)
 {
-	if (strncmp(text, TEXT_PREFIX, strlen(TEXT_PREFIX)) != 0)
+	if (strncmp(string, TEXT_PREFIX, strlen(TEXT_PREFIX)) != 0)
 		return false;
-	text += strlen(TEXT_PREFIX);
+	string += strlen(TEXT_PREFIX);
 	for (int i = 0; i < HASH_BYTES; i++)
 	{
-		int			high = hex_value((unsigned char) text[0]);
+		int			high = hex_value((unsigned char) string[0]);
 		int			low;
 
-		/* a short text ends here, before its terminator is passed */
-		if (high < 0 || (low = hex_value((unsigned char) text[1])) < 0)
+		/* a short one ends here, before its terminator is passed */
+		if (high < 0 || (low = hex_value((unsigned char) string[1])) < 0)
 			return false;
 		digest->hash[i] = high << 4 | low;
-		text += 2;
+		string += 2;
 	}
 	digest->version = IDEM_DIGEST_VERSION;
-	return *text == '\0';
+	return *string == '\0';
 }
 
 Datum
 idem_digest_in(PG_FUNCTION_ARGS)
 {
-	const char *text = PG_GETARG_CSTRING(0);
+	const char *string = PG_GETARG_CSTRING(0);
 	Digest	   *digest = palloc(sizeof(Digest));
 
-	if (!parse_digest(text, digest))
+	if (!parse_digest(string, digest))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_TEXT_REPRESENTATION),
 				 errmsg("invalid input syntax for type %s", "idem_digest"),
@@ -209,17 +209,17 @@ idem_digest_out(PG_FUNCTION_ARGS)
 {
 	static const char hex[] = "0123456789abcdef";
 	Digest	   *digest = DatumGetDigestP(PG_GETARG_DATUM(0));
-	char	   *text = palloc(TEXT_LENGTH + 1);
-	char	   *to = text + strlen(TEXT_PREFIX);
+	char	   *string = palloc(TEXT_LENGTH + 1);
+	char	   *to = string + strlen(TEXT_PREFIX);
 
-	memcpy(text, TEXT_PREFIX, strlen(TEXT_PREFIX));
+	memcpy(string, TEXT_PREFIX, strlen(TEXT_PREFIX));
 	for (int i = 0; i < HASH_BYTES; i++)
 	{
 		*to++ = hex[digest->hash[i] >> 4];
 		*to++ = hex[digest->hash[i] & 0x0F];
 	}
 	*to = '\0';
-	PG_RETURN_CSTRING(text);
+	PG_RETURN_CSTRING(string);
 }
 
 Datum

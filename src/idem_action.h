@@ -26,6 +26,7 @@
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "storage/itemptr.h"
+#include "storage/lockdefs.h"
 #include "utils/array.h"
 #include "utils/jsonb.h"
 #include "utils/relcache.h"
@@ -82,8 +83,6 @@ typedef struct JsonPointer
 	PointerToken *tokens;
 } JsonPointer;
 
-extern Datum idem_digest_out(PG_FUNCTION_ARGS);
-
 typedef struct DigestRule
 {
 	bool		include;		/* pointers name what counts, else what does not */
@@ -114,6 +113,8 @@ typedef struct Digest
 #define DatumGetDigestP(datum)	((Digest *) DatumGetPointer(datum))
 #define DigestPGetDatum(digest)	PointerGetDatum(digest)
 
+extern Datum idem_digest_out(PG_FUNCTION_ARGS);
+
 /*
  * The digest of the parameters under a rule.  Returns NULL when it was made,
  * else the first included pointer that the parameters do not have.
@@ -140,7 +141,6 @@ extern Jsonb *idem_argument_document(FunctionCallInfo fcinfo, int n);
 extern int64 idem_argument_generation(FunctionCallInfo fcinfo, int n);
 extern text *idem_argument_label(FunctionCallInfo fcinfo, int n, const char *name);
 extern text *idem_argument_note(FunctionCallInfo fcinfo, int n);
-extern text *idem_argument_owner(FunctionCallInfo fcinfo, int n);
 extern TimestampTz idem_argument_moment(FunctionCallInfo fcinfo, int n, const char *name);
 extern int64 idem_argument_interval(FunctionCallInfo fcinfo, int n, const char *name,
 									int64 min, int64 max, const char *bounds,
@@ -204,15 +204,16 @@ extern const Contract *idem_contract_find(const Home *home, const char *operatio
 extern const Contract *idem_contract_current(const Home *home, const IdemKey *key);
 extern const Contract *idem_contract_revision(const Home *home, const Contract *current,
 											  int32 revision);
-extern void idem_contract_rule(ArrayType *include, ArrayType *exclude, DigestRule *rule);
 
 /* ---- store.c: the permanent record and what is in flight ---- */
 
 typedef struct Store
 {
 	Home		home;			/* schema and owner */
-	Relation	action;			/* idem_action, locked until the transaction ends */
-	Relation	lease;			/* idem_lease, likewise */
+	Relation	action;			/* idem_action, locked until the transaction
+								 * ends */
+	Relation	lease;			/* idem_lease, likewise; NULL until it is needed */
+	LOCKMODE	lock;			/* on both */
 	bool		nowait;			/* do not wait for other transactions */
 } Store;
 

@@ -189,7 +189,7 @@ stored_result(const Action *action)
 }
 
 static Jsonb *
-call_once(Store *store, Question *question, TimestampTz occurred_at, Oid handler)
+run_once(Store *store, Question *question, TimestampTz occurred_at, Oid handler)
 {
 	Action		action;
 	Jsonb	   *result;
@@ -215,7 +215,7 @@ idem_call(PG_FUNCTION_ARGS)
 	PreventCommandIfReadOnly("idem_call()");
 	open_local(fcinfo, &store, &question);
 	handler = handler_argument(fcinfo, 2);
-	result = call_once(&store, &question, idem_argument_moment(fcinfo, 3, "occurred_at"), handler);
+	result = run_once(&store, &question, idem_argument_moment(fcinfo, 3, "occurred_at"), handler);
 	idem_store_close(&store);
 	if (result == NULL)
 		PG_RETURN_NULL();

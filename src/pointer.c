@@ -91,6 +91,7 @@ idem_pointer_parse(const char *text, JsonPointer *pointer)
 	pointer->ntokens = ntokens;
 	pointer->tokens = palloc(Max(ntokens, 1) * sizeof(PointerToken));
 	at = text;
+
 	for (int i = 0; i < ntokens; i++)
 		at = parse_token(text, at + 1, &pointer->tokens[i]);
 }

@@ -25,9 +25,9 @@
  * Since whoever asks acts on the answer (acknowledges, parks), the commit is
  * flushed first.  The hint bits do not tell: they may be set before.
  *
- * Locks: RowExclusiveLock on both tables until the transaction ends (a
- * change of an operation's effect waits for it); AccessShareLock to look
- * only.  Results are copied into the caller's memory context.
+ * Locks: RowExclusiveLock on the tables until the transaction ends (a change
+ * of an operation's effect waits for that on idem_action); AccessShareLock to
+ * look only.  Results are copied into the caller's memory context.
  */
 #include "idem_action.h"
 
@@ -139,14 +139,25 @@ idem_store_open(Store *store, const Home *home, bool is_writer)
 
 	store->home = *home;
 	store->nowait = false;
+	store->lock = lock;
 	store->action = open_table(home, "idem_action", lock);
-	store->lease = open_table(home, "idem_lease", lock);
+	store->lease = NULL;
+}
+
+/* a terminal action never gets here */
+static Relation
+lease_table(Store *store)
+{
+	if (store->lease == NULL)
+		store->lease = open_table(&store->home, "idem_lease", store->lock);
+	return store->lease;
 }
 
 void
 idem_store_close(Store *store)
 {
-	table_close(store->lease, NoLock);
+	if (store->lease != NULL)
+		table_close(store->lease, NoLock);
 	table_close(store->action, NoLock);
 }
 
@@ -393,7 +404,7 @@ idem_store_find(Store *store, const IdemKey *key, Action *action)
 	{
 		read_action(store, tuple, action);
 		tuple = idem_state_is_terminal(action->history.state) ? NULL :
-			look(store->lease, key, &is_lease_own);
+			look(lease_table(store), key, &is_lease_own);
 		if (HeapTupleIsValid(tuple))
 			read_lease(store, tuple, action);
 	}
@@ -546,13 +557,14 @@ idem_store_insert(Store *store, Action *action)
 StoreResult
 idem_store_lock(Store *store, const Action *action)
 {
-	TupleTableSlot *slot = table_slot_create(store->lease, NULL);
+	Relation	lease = lease_table(store);
+	TupleTableSlot *slot = table_slot_create(lease, NULL);
 	ItemPointerData tid = action->lease_tid;
 	TM_FailureData failure;
 	TM_Result	result;
 
 	PushActiveSnapshot(GetTransactionSnapshot());
-	result = table_tuple_lock(store->lease, &tid, GetActiveSnapshot(), slot,
+	result = table_tuple_lock(lease, &tid, GetActiveSnapshot(), slot,
 							  GetCurrentCommandId(true), LockTupleExclusive,
 							  store->nowait ? LockWaitSkip : LockWaitBlock, 0, &failure);
 	PopActiveSnapshot();

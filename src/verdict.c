@@ -9,6 +9,7 @@
 #include "access/htup_details.h"
 #include "funcapi.h"
 #include "utils/builtins.h"
+#include "utils/timestamp.h"
 #include "utils/typcache.h"
 
 /* the attributes of idem_verdict, in order */
