@@ -244,9 +244,21 @@ look_committed(Relation relation, const IdemKey *key, bool *is_own)
 	return tuple;
 }
 
+static void
+refuse_newer(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+			 errmsg("could not serialize access due to concurrent update"),
+			 errdetail("The record of the action is newer than the transaction's snapshot."),
+			 errhint("The transaction might succeed if retried.")));
+}
+
 /*
  * A row that somebody else is inserting (the dirty snapshot carries its
- * inserter) is no answer: whoever wants the key finds out by inserting.
+ * inserter) is no answer: whoever wants the key finds out by inserting.  But
+ * if he committed before the look ended, the version before his may have
+ * been passed over as well, and nothing found does not mean a miss.
  */
 static HeapTuple
 look_by_snapshot(Relation relation, const IdemKey *key, bool *is_own)
@@ -256,6 +268,7 @@ look_by_snapshot(Relation relation, const IdemKey *key, bool *is_own)
 	HeapTuple	tuple;
 	HeapTuple	found = NULL;
 	bool		is_newer = false;
+	TransactionId writer = InvalidTransactionId;
 	TupleTableSlot *slot = table_slot_create(relation, NULL);
 
 	InitDirtySnapshot(dirty);
@@ -263,8 +276,8 @@ look_by_snapshot(Relation relation, const IdemKey *key, bool *is_own)
 	while (found == NULL && HeapTupleIsValid(tuple = systable_getnext(scan)))
 	{
 		if (TransactionIdIsValid(dirty.xmin))
-			continue;
-		if (table_tuple_fetch_row_version(relation, &tuple->t_self, GetActiveSnapshot(), slot))
+			writer = dirty.xmin;
+		else if (table_tuple_fetch_row_version(relation, &tuple->t_self, GetActiveSnapshot(), slot))
 			found = take_tuple(relation, tuple, scan_buffer(scan), is_own);
 		else
 			is_newer = true;
@@ -272,12 +285,8 @@ look_by_snapshot(Relation relation, const IdemKey *key, bool *is_own)
 	systable_endscan(scan);
 	ExecDropSingleTupleTableSlot(slot);
 
-	if (found == NULL && is_newer)
-		ereport(ERROR,
-				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("could not serialize access due to concurrent update"),
-				 errdetail("The record of the action is newer than the transaction's snapshot."),
-				 errhint("The transaction might succeed if retried.")));
+	if (found == NULL && (is_newer || TransactionIdDidCommit(writer)))
+		refuse_newer();
 	return found;
 }
 
@@ -388,6 +397,23 @@ clear_action(const IdemKey *key, Action *action)
 }
 
 /*
+ * Only what this transaction itself claimed locally is in flight without a
+ * lease row.  Two dirty looks are not of one moment: the row may have been
+ * there at the snapshot's, and gone at the second.
+ */
+static void
+refuse_lost_lease(const IdemKey *key)
+{
+	if (IsolationUsesXactSnapshot())
+		refuse_newer();
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("action \"%s\" has no row in idem_lease", idem_key_cstring(key)),
+			 errdetail("It is in flight, so the row was deleted by hand."),
+			 errhint("Restore the row, or find out at the channel what became of the action before it is granted again.")));
+}
+
+/*
  * Both rows under one snapshot.  A terminal action needs no look at
  * idem_lease.  False: not on record, and *action is an empty one.
  */
@@ -407,6 +433,8 @@ idem_store_find(Store *store, const IdemKey *key, Action *action)
 			look(lease_table(store), key, &is_lease_own);
 		if (HeapTupleIsValid(tuple))
 			read_lease(store, tuple, action);
+		else if (!action->is_own && !idem_state_is_terminal(action->history.state))
+			refuse_lost_lease(key);
 	}
 	PopActiveSnapshot();
 	return action->history.state != STATE_NONE;
@@ -579,10 +607,7 @@ idem_store_lock(Store *store, const Action *action)
 		case TM_Updated:
 		case TM_Deleted:
 			if (IsolationUsesXactSnapshot())
-				ereport(ERROR,
-						(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-						 errmsg("could not serialize access due to concurrent update"),
-						 errhint("The transaction might succeed if retried.")));
+				refuse_newer();
 			return STORE_CHANGED;
 		default:
 			elog(ERROR, "unexpected result %d of locking a lease", (int) result);
