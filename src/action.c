@@ -57,7 +57,8 @@ idem_action_refuse_own(const IdemKey *key)
 	ereport(ERROR,
 			(errcode(ERRCODE_IDEM_ILLEGAL_TRANSITION),
 			 errmsg("action \"%s\" is already claimed by this transaction", idem_key_cstring(key)),
-			 errhint("Use the generation of the first claim.")));
+			 errdetail("Nobody waits for himself, and a handler does not reach its own key."),
+			 errhint("Use the generation of the first claim; idem_call completes its action itself.")));
 }
 
 static void
@@ -266,6 +267,7 @@ answer_new(Store *store, Ask *ask, Action *action, Verdict *verdict)
 		ereport(ERROR,
 				(errcode(ERRCODE_IDEM_UNKNOWN_ACTION),
 				 errmsg("action \"%s\" is not on record", idem_key_cstring(ask->question.key)),
+				 errdetail("By its key alone only an action on record can be claimed."),
 				 errhint("Check the key, or ask with the parameters: idem_claim(key, params).")));
 	idem_action_birth(store, &ask->question, ask->occurred_at, action);
 	if (ask->call == CALL_SUBMIT)
@@ -355,13 +357,13 @@ answer_known(Store *store, Ask *ask, const Action *action, Verdict *verdict)
 		verdict->differs = idem_action_differences(store, &ask->question, action);
 		return STORE_DONE;
 	}
-	if (state == STATE_PROCESSING && action->history.is_granted_here)
-		idem_action_refuse_own(action->key);
 	if (ask->call == CALL_SUBMIT && !idem_state_is_terminal(state))
 	{
 		answer_plainly(store, ask, action, OUTCOME_ACCEPTED, verdict);
 		return STORE_DONE;
 	}
+	if (state == STATE_PROCESSING && action->history.is_granted_here)
+		idem_action_refuse_own(action->key);
 	if (contract->is_local && !idem_state_is_terminal(state))
 		elog(ERROR, "local action \"%s\" is on record without an end",
 			 idem_key_cstring(action->key));
@@ -425,6 +427,7 @@ refuse_local(const Ask *ask, const char *call)
 				(errcode(ERRCODE_IDEM_ILLEGAL_TRANSITION),
 				 errmsg("operation \"%s\" is local and knows no %s",
 						ask->question.contract->operation, call),
+				 errdetail("A local action is never left for another transaction."),
 				 errhint("Claim and complete a local action in one transaction, or define the operation with effect => 'external'.")));
 }
 

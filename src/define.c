@@ -283,12 +283,15 @@ drop_operation(const Home *home, const char *operation)
 	if (contract == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_IDEM_UNDEFINED_OPERATION),
-				 errmsg("operation \"%s\" is not defined", operation)));
+				 errmsg("operation \"%s\" is not defined", operation),
+				 errdetail("No contract of that name is on record."),
+				 errhint("Check the spelling: names are compared byte by byte.")));
 	if (idem_store_has_operation(home, operation))
 		ereport(ERROR,
 				(errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
 				 errmsg("operation \"%s\" cannot be dropped", operation),
-				 errdetail("Actions of it are on record.")));
+				 errdetail("Actions of it are on record."),
+				 errhint("Leave it defined: without its contract nobody could judge a duplicate.")));
 	if (idem_statement_run(&delete_contract, home, &value, NULL, InvalidSnapshot,
 						   NULL, NULL) != contract->revision)
 		ereport(ERROR,			/* revisions count from 1 without gaps */

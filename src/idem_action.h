@@ -168,7 +168,7 @@ typedef struct Statement
 	Oid			argtypes[STATEMENT_MAX_ARGS];	/* built-in types only */
 	int			expected;		/* SPI's result code */
 	SPIPlanPtr	plan;			/* kept, once it was made */
-	Oid			schema;			/* for which it was made */
+	char	   *schema;			/* name for which it was made */
 } Statement;
 
 typedef void (*StatementReader) (SPITupleTable *table, uint64 rows, void *target);
@@ -263,6 +263,8 @@ extern void idem_transaction_granted(const IdemKey *key, int64 generation,
 									 TimestampTz lease_until, bool is_local);
 extern void idem_transaction_closed(const IdemKey *key);
 extern bool idem_transaction_holds(const IdemKey *key, int64 generation);
+extern void idem_transaction_calling(const IdemKey *key);
+extern bool idem_transaction_is_calling(const IdemKey *key);
 extern void idem_transaction_wrote_external(void);
 
 /* ---- verdict.c: the answer to whoever asks to act ---- */

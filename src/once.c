@@ -134,7 +134,8 @@ check_handler(Oid function)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("handler \"%s\" is not a function that returns jsonb",
-						get_func_name(function))));
+						get_func_name(function)),
+				 errhint("A handler is a function that takes one jsonb and returns jsonb, not a set and not a procedure.")));
 	if (idem_may_execute(function) != ACLCHECK_OK)
 		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_FUNCTION, get_func_name(function));
 	InvokeFunctionExecuteHook(function);
@@ -184,6 +185,7 @@ stored_result(const Action *action)
 		ereport(ERROR,
 				(errcode(ERRCODE_IDEM_ILLEGAL_TRANSITION),
 				 errmsg("action \"%s\" was rejected or cancelled", idem_key_cstring(action->key)),
+				 errdetail("It has no result, and it will never be executed."),
 				 errhint("See idem_status(key) for the error on record.")));
 	return action->result;
 }
@@ -198,6 +200,7 @@ run_once(Store *store, Question *question, TimestampTz occurred_at, Oid handler)
 		return stored_result(&action);
 
 	idem_transaction_granted(question->key, action.history.generation, TIME_NONE, true);
+	idem_transaction_calling(question->key);
 	result = run_handler(handler, question->params);
 	idem_owner_complete(store, question->contract, question->key, action.history.generation, result);
 	return result;

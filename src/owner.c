@@ -37,49 +37,78 @@ typedef struct Report
 /* ---- refusals ---- */
 
 static void
+refuse_no_generation(const Report *report)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_STALE_GENERATION),
+			 errmsg("no generation of action \"%s\" is given", idem_key_cstring(report->key)),
+			 errdetail("A verdict that grants nothing has generation 0."),
+			 errhint("Look at the outcome of the verdict: only execute, repeat and verify are grants.")));
+}
+
+static void
 refuse_stale(const Report *report, const Action *action)
 {
-	if (report->generation == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_STALE_GENERATION),
-				 errmsg("no generation of action \"%s\" is given", idem_key_cstring(report->key)),
-				 errdetail("A verdict that grants nothing has generation 0."),
-				 errhint("Look at the outcome of the verdict: only execute, repeat and verify are grants.")));
+	const char *hint = "Somebody else owns the action now, or has finished it: roll back what was written beside this call, and claim again to see.";
+
+	if (report->call == CALL_RESOLVE)
+		hint = "The action has moved since: look at it again with idem_status(key), and decide anew.";
+	else if (report->generation > action->history.generation)
+		hint = "That generation was never granted here, or a failover lost its grant: roll back what was written beside this call, and claim again to see.";
 	ereport(ERROR,
 			(errcode(ERRCODE_IDEM_STALE_GENERATION),
 			 errmsg("generation " INT64_FORMAT " of action \"%s\" is not the newest",
 					report->generation, idem_key_cstring(report->key)),
 			 errdetail("The newest generation is " INT64_FORMAT ", and the action is %s.",
 					   action->history.generation, idem_state_names[action->history.state]),
-			 errhint("Somebody else owns the action now, or has finished it: roll back what was written beside this call, and claim again to see.")));
+			 errhint("%s", hint)));
 }
+
+/* what a call does, as a message that refuses it says */
+static const char *const refusals[NCALLS] = {
+	[CALL_RENEW] = "cannot renew action \"%s\"",
+	[CALL_COMPLETE] = "cannot complete action \"%s\"",
+	[CALL_REJECT] = "cannot reject action \"%s\"",
+	[CALL_MARK_UNKNOWN] = "cannot mark action \"%s\" as unknown",
+	[CALL_RELEASE] = "cannot release action \"%s\"",
+	[CALL_ABSENT] = "cannot report action \"%s\" as absent",
+	[CALL_ESCALATE] = "cannot escalate action \"%s\"",
+	[CALL_RESOLVE] = "cannot resolve action \"%s\""
+};
 
 static void
 refuse_illegal(const Report *report, const Action *action, Reason reason)
 {
-	static const char *const hints[] = {
-		[REASON_STATE] = "See the table of legal moves in doc/state.md.",
-		[REASON_LOCAL] = "A local action knows claim, complete, reject, cancel, once and call; the rest is for operations defined with effect => 'external'.",
-		[REASON_UNCOMMITTED] = "Commit the transaction that claimed it, call the channel, and report in another one: a grant may be acted on only after its commit.",
-		[REASON_REFERENCE] = "The channel has given a reference, so it knows the action; complete it, or let an operator resolve it.",
-		[REASON_GRANT] = "Only the holder of a grant of that kind may say so."
-	};
-	static const char *const details[] = {
-		[REASON_STATE] = "The action is %s.",
-		[REASON_LOCAL] = "The operation is local, and the action is %s.",
-		[REASON_UNCOMMITTED] = "This very transaction was granted it; the action is %s.",
-		[REASON_REFERENCE] = "A channel reference is on record; the action is %s.",
-		[REASON_GRANT] = "The newest grant is not of the kind that this call needs; the action is %s."
-	};
+	const char *state = idem_state_names[action->history.state];
+	const char *detail = psprintf("The action is %s.", state);
+	const char *hint = "Look at it with idem_status(key); the legal moves are in doc/state.md.";
 
+	switch (reason)
+	{
+		case REASON_STATE:
+			break;
+		case REASON_LOCAL:
+			detail = "The operation is local.";
+			hint = "A local action knows claim, complete, reject, cancel, once and call; the rest is for operations defined with effect => 'external'.";
+			break;
+		case REASON_UNCOMMITTED:
+			detail = "This very transaction was granted it.";
+			hint = "Commit the transaction that claimed it, call the channel, and report in another one: a grant may be acted on only after its commit.";
+			break;
+		case REASON_REFERENCE:
+			detail = "A channel reference is on record, so the channel knows the action.";
+			hint = "Complete it, or let an operator resolve it.";
+			break;
+		case REASON_GRANT:
+			detail = psprintf("The newest grant is %s.", idem_outcome_names[action->history.grant]);
+			hint = "Only the holder of a verify grant has asked the channel.";
+			break;
+	}
 	ereport(ERROR,
 			(errcode(ERRCODE_IDEM_ILLEGAL_TRANSITION),
-			 errmsg("cannot %s action \"%s\"",
-					report->call == CALL_ABSENT ? "report absence of" :
-					report->call == CALL_MARK_UNKNOWN ? "mark unknown" :
-					idem_call_names[report->call], idem_key_cstring(report->key)),
-			 errdetail(details[reason], idem_state_names[action->history.state]),
-			 errhint("%s", hints[reason])));
+			 errmsg(refusals[report->call], idem_key_cstring(report->key)),
+			 errdetail("%s", detail),
+			 errhint("%s", hint)));
 }
 
 static bool
@@ -99,7 +128,7 @@ is_same_text(const text *a, const text *b)
 		memcmp(VARDATA_ANY(a), VARDATA_ANY(b), VARSIZE_ANY_EXHDR(a)) == 0;
 }
 
-/* a repetition must say what is on record */
+/* a repetition must say what is on record; no reference says nothing of it */
 static void
 check_repetition(const Report *report, const Action *action)
 {
@@ -107,7 +136,8 @@ check_repetition(const Report *report, const Action *action)
 
 	if (report->call == CALL_COMPLETE && !is_same_document(report->document, action->result))
 		what = "result";
-	else if (report->call == CALL_COMPLETE && !is_same_text(report->channel_ref, action->channel_ref))
+	else if (report->call == CALL_COMPLETE && report->channel_ref != NULL &&
+			 !is_same_text(report->channel_ref, action->channel_ref))
 		what = "channel reference";
 	else if (report->call == CALL_REJECT && !is_same_document(report->document, action->error))
 		what = "error";
@@ -294,6 +324,7 @@ apply_report(Store *store, Report *report, Action *action)
 			ereport(ERROR,
 					(errcode(ERRCODE_IDEM_UNKNOWN_ACTION),
 					 errmsg("action \"%s\" is not on record", idem_key_cstring(report->key)),
+					 errdetail("Nobody asked for it here, or whoever did was rolled back."),
 					 errhint("Check the key; after a failover that lost commits the action itself may be lost.")));
 		ruling = idem_state_rule(report->call, &action->history, report->generation, &reason);
 		if (ruling == RULING_STALE)
@@ -324,7 +355,7 @@ open_report(FunctionCallInfo fcinfo, Store *store, Report *report)
 	report->key = idem_argument_key(fcinfo, 0);
 	report->generation = idem_argument_generation(fcinfo, 1);
 	if (report->generation == 0)
-		refuse_stale(report, NULL);
+		refuse_no_generation(report);
 	idem_home(fcinfo, &home);
 	idem_store_open(store, &home, true);
 	report->contract = idem_contract_current(&home, report->key);
@@ -338,6 +369,8 @@ run_report(FunctionCallInfo fcinfo, Report *report)
 	Action		action;
 
 	open_report(fcinfo, &store, report);
+	if (report->contract->is_local && idem_transaction_is_calling(report->key))
+		idem_action_refuse_own(report->key);
 	report->document = idem_argument_document(fcinfo, 2);
 	apply_report(&store, report, &action);
 	idem_store_close(&store);

@@ -113,6 +113,7 @@ static const struct
 	unsigned	repeated_in;	/* states in which its repetition is no error */
 }			traits[NCALLS] = {
 	[CALL_CLAIM] = {.is_local = true},
+	[CALL_RENEW] = {.needs_commit = true},
 	[CALL_COMPLETE] = {.is_local = true, .needs_commit = true, .repeated_in = SET(STATE_SUCCEEDED)},
 	[CALL_REJECT] = {.is_local = true, .repeated_in = SET(STATE_REJECTED)},
 	[CALL_MARK_UNKNOWN] = {.needs_commit = true, .repeated_in = SET(STATE_UNKNOWN)},

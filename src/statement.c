@@ -17,7 +17,9 @@
  *
  * The user is switched the way ri_triggers.c does it; an error leaves it to
  * the abort of the (sub)transaction to switch back.  Plans live until the
- * backend ends, or until the extension turns up in another schema.
+ * backend ends, or until the extension turns up in a schema of another name:
+ * renamed, or created anew.  A plan that kept the old name would run whatever
+ * somebody puts there, as the owner.
  */
 #include "idem_action.h"
 
@@ -28,6 +30,7 @@
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
+#include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
 
@@ -63,22 +66,29 @@ idem_home_relation(const Home *home, const char *name)
 static SPIPlanPtr
 statement_plan(Statement *statement, const Home *home)
 {
+	char	   *schema = get_namespace_name(home->schema);
 	SPIPlanPtr	plan;
 	char	   *text;
 
-	if (statement->plan != NULL && statement->schema == home->schema)
+	if (schema == NULL)
+		elog(ERROR, "cache lookup failed for schema %u", home->schema);
+	if (statement->plan != NULL && strcmp(statement->schema, schema) == 0)
 		return statement->plan;
 
-	text = psprintf(statement->text, quote_identifier(get_namespace_name(home->schema)));
+	text = psprintf(statement->text, quote_identifier(schema));
 	plan = SPI_prepare(text, statement->nargs, statement->argtypes);
 	if (plan == NULL)
 		elog(ERROR, "could not prepare statement: %s", SPI_result_code_string(SPI_result));
 	if (SPI_keepplan(plan) != 0)
 		elog(ERROR, "could not keep statement");
+	schema = MemoryContextStrdup(TopMemoryContext, schema);
 	if (statement->plan != NULL)
+	{
 		SPI_freeplan(statement->plan);
+		pfree(statement->schema);
+	}
 	statement->plan = plan;
-	statement->schema = home->schema;
+	statement->schema = schema;
 	return plan;
 }
 

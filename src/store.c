@@ -124,10 +124,11 @@ open_table(const Home *home, const char *name, LOCKMODE lock)
 	Relation	relation = table_open(idem_home_relation(home, name), lock);
 
 	if (relation->rd_rel->relkind != RELKIND_RELATION ||
-		relation->rd_rel->relam != HEAP_TABLE_AM_OID)
+		relation->rd_rel->relam != HEAP_TABLE_AM_OID ||
+		relation->rd_rel->relpersistence != RELPERSISTENCE_PERMANENT)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("table \"%s\" of extension idem_action is not a plain heap table", name),
+				 errmsg("table \"%s\" of extension idem_action is not a plain, logged heap table", name),
 				 errhint("Restore it from a dump as CREATE EXTENSION makes it.")));
 	return relation;
 }

@@ -33,6 +33,7 @@ typedef struct Claim
 	int64		generation;		/* that was granted */
 	TimestampTz lease_until;	/* of an external grant */
 	bool		is_local;		/* must be closed before commit */
+	bool		is_call;		/* idem_call() will close it, nobody else */
 	SubTransactionId claimed_in;	/* who granted it */
 	SubTransactionId closed_in; /* who closed it, or invalid: open */
 } Claim;
@@ -235,6 +236,7 @@ idem_transaction_granted(const IdemKey *key, int64 generation, TimestampTz lease
 	claim->generation = generation;
 	claim->lease_until = lease_until;
 	claim->is_local = is_local;
+	claim->is_call = false;
 	claim->claimed_in = GetCurrentSubTransactionId();
 	claim->closed_in = InvalidSubTransactionId;
 	nclaims++;
@@ -261,6 +263,21 @@ idem_transaction_holds(const IdemKey *key, int64 generation)
 	const Claim *claim = find_claim(key);
 
 	return claim != NULL && claim->generation == generation;
+}
+
+/* the claim just made belongs to idem_call() */
+void
+idem_transaction_calling(const IdemKey *key)
+{
+	find_claim(key)->is_call = true;
+}
+
+bool
+idem_transaction_is_calling(const IdemKey *key)
+{
+	const Claim *claim = find_claim(key);
+
+	return claim != NULL && claim->is_call && claim->closed_in == InvalidSubTransactionId;
 }
 
 void
