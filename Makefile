@@ -52,8 +52,9 @@ indent:
 checkver:
 	test/lib/checkver
 
-# the state machine, drawn from the table that decides
+# draws the state machine in doc/state.md from the table that decides
 doc:
-	$(CC) -std=gnu99 -Isrc -o doc/draw_state doc/draw_state.c src/state.c
-	doc/draw_state > doc/state_machine.mmd
-	rm doc/draw_state
+	drawn=$$(mktemp -d) && trap 'rm -rf "$$drawn"' EXIT && \
+	$(CC) -std=gnu99 -Wall -Wextra -o "$$drawn/draw_state" doc/draw_state.c src/state.c && \
+	"$$drawn/draw_state" <doc/state.md >"$$drawn/state.md" && \
+	{ cmp -s "$$drawn/state.md" doc/state.md || cp "$$drawn/state.md" doc/state.md; }

@@ -142,6 +142,29 @@ idem_action_raise(Store *store, Action *action)
 	action->history.generation = Max(action->history.generation + 1, floor);
 }
 
+/*
+ * After a grant to act: whose promises count.  Those of the contract at the
+ * first such grant; but where nothing can have been executed yet and the
+ * operation has moved to another channel since, the new one is the first to
+ * see the action.
+ */
+void
+idem_action_bind(Store *store, const Contract *contract, Action *action)
+{
+	const Contract *first;
+
+	if (action->history.first_granted_at == TIME_NONE)
+		return;
+	if (action->first_revision != 0)
+	{
+		first = idem_contract_revision(&store->home, contract, action->first_revision);
+		if (action->history.grant != OUTCOME_EXECUTE ||
+			strcmp(first->channel, contract->channel) == 0)
+			return;
+	}
+	action->first_revision = contract->revision;
+}
+
 /* what the channel promises for this action: the weaker of then and now */
 Promise
 idem_action_promise(Store *store, const Contract *contract, const Action *action)
@@ -235,13 +258,12 @@ this_session(void)
 }
 
 static void
-record_grant(const Ask *ask, Action *action, const Judgement *judgement, TimestampTz now)
+record_grant(Store *store, const Ask *ask, Action *action, const Judgement *judgement, TimestampTz now)
 {
 	idem_state_grant(&action->history, CALL_CLAIM, judgement, now);
 	action->owner = ask->owner != NULL ? ask->owner : this_session();
 	action->updated_at = now;
-	if (action->first_revision == 0 && action->history.first_granted_at != TIME_NONE)
-		action->first_revision = ask->question.contract->revision;
+	idem_action_bind(store, ask->question.contract, action);
 }
 
 static void
@@ -282,7 +304,7 @@ answer_new(Store *store, Ask *ask, Action *action, Verdict *verdict)
 									 contract->max_attempts, action->created_at, ask->lease);
 		if (contract->is_local)
 			judgement.lease_until = TIME_NONE;
-		record_grant(ask, action, &judgement, action->created_at);
+		record_grant(store, ask, action, &judgement, action->created_at);
 	}
 
 	result = idem_store_insert(store, action);
@@ -327,7 +349,7 @@ move_known(Store *store, Ask *ask, const Action *old, Verdict *verdict)
 	if (is_grant(judgement.outcome))
 	{
 		idem_action_raise(store, &action);
-		record_grant(ask, &action, &judgement, now);
+		record_grant(store, ask, &action, &judgement, now);
 	}
 	else if (is_move(old, &judgement))
 		idem_state_settle(&action.history, CALL_CLAIM, STATE_REVIEW);

@@ -308,6 +308,7 @@ extern ArrayType *idem_action_differences(Store *store, const Question *question
 										  const Action *action);
 extern void idem_action_birth(Store *store, Question *question, TimestampTz occurred_at,
 							  Action *action);
+extern void idem_action_bind(Store *store, const Contract *contract, Action *action);
 extern void idem_action_raise(Store *store, Action *action);
 extern Promise idem_action_promise(Store *store, const Contract *contract, const Action *action);
 extern void idem_action_refuse_own(const IdemKey *key);

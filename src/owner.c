@@ -207,6 +207,7 @@ move_absent(Store *store, Report *report, Action *action, TimestampTz now)
 		case OUTCOME_EXECUTE:
 			idem_action_raise(store, action);
 			idem_state_grant(&action->history, CALL_ABSENT, &report->judgement, now);
+			idem_action_bind(store, report->contract, action);
 			break;
 		case OUTCOME_BUSY:
 			idem_state_wait(&action->history, CALL_ABSENT, now, report->judgement.retry_at);

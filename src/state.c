@@ -63,7 +63,7 @@ static const unsigned targets[NCALLS][NSTATES] = {
 		[STATE_NONE] = SET(STATE_PENDING)
 	},
 	[CALL_CLAIM] = {
-		[STATE_NONE] = SET(STATE_PROCESSING),
+		[STATE_NONE] = SET(STATE_PROCESSING) | SET(STATE_REVIEW),
 		[STATE_PENDING] = SET(STATE_PROCESSING) | SET(STATE_REVIEW),
 		[STATE_PROCESSING] = SET(STATE_PROCESSING) | SET(STATE_REVIEW),
 		[STATE_UNKNOWN] = SET(STATE_PROCESSING) | SET(STATE_REVIEW)
@@ -262,18 +262,24 @@ grant_of(Outcome outcome, int64_t now, int64_t lease)
 	return judgement;
 }
 
-/* what may be done with an action that nobody owns and that is due */
+/*
+ * What may be done with an action that nobody owns and that is due.  A former
+ * owner whose lease lapsed beyond its bound may still call, so the key must
+ * outlive that lease too.
+ */
 static Judgement
 judge_due(const History *history, const Promise *promise,
 		  int32_t max_attempts, int64_t now, int64_t lease)
 {
+	int64_t		repeat_until;
 	Judgement	judgement;
 
 	if (history->attempt >= max_attempts)
 		return answer(OUTCOME_REVIEW);
 	if (!idem_state_may_have_executed(history))
 		return grant_of(OUTCOME_EXECUTE, now, lease);
-	if (idem_state_repeat_until(history, promise, now) >= later(now, lease))
+	repeat_until = idem_state_repeat_until(history, promise, now);
+	if (repeat_until >= later(now, lease) && repeat_until >= history->call_until)
 		return grant_of(OUTCOME_REPEAT, now, lease);
 	if (!promise->is_queryable && !history->has_reference)
 		return answer(OUTCOME_REVIEW);
@@ -368,7 +374,8 @@ idem_state_grant(History *history, Call call, const Judgement *judgement, int64_
 	history->lease_until = judgement->lease_until;
 	if (!is_acting(judgement->outcome))
 		return;
-	if (history->first_granted_at == TIME_NONE)
+	/* one of tomorrow is of an attempt that made no call, and would make the key look younger */
+	if (history->first_granted_at == TIME_NONE || history->first_granted_at > now)
 		history->first_granted_at = now;
 	if (history->call_until < judgement->lease_until)
 		history->call_until = judgement->lease_until;
@@ -377,14 +384,16 @@ idem_state_grant(History *history, Call call, const Judgement *judgement, int64_
 /*
  * To a state that waits until it is due.
  *
- * mark_unknown: an acting attempt starts no call after it said so; verify
- * never started one.  release: speaks for its own attempt only, and
+ * mark_unknown: an acting attempt starts no call after it said so, but one
+ * before it may, whose lease lapsed beyond its bound; verify never started
+ * one.  release: speaks for its own attempt only, and
  * call_until stays on the safe side.  absent: changes nothing but the wait.
  */
 void
 idem_state_wait(History *history, Call call, int64_t now, int64_t due_at)
 {
-	if (call == CALL_MARK_UNKNOWN && is_acting(history->grant))
+	if (call == CALL_MARK_UNKNOWN && is_acting(history->grant) &&
+		(!history->is_ambiguous || history->call_until < now))
 		history->call_until = now;
 	if (call == CALL_MARK_UNKNOWN)
 		history->is_ambiguous = true;

@@ -1,0 +1,245 @@
+#!/usr/bin/env python3
+"""
+channel.py: an external system that pays refunds, as a small HTTP service.
+
+It stands for a payment provider in the demo and in tests.  It listens on
+127.0.0.1, on a port that the kernel chooses, and says so in its first line of
+output: "listening on 127.0.0.1:PORT".  What it has paid stands in its ledger, a
+file of one JSON object a line.  A line is on disk before the answer is sent, and
+the ledger is read when the service starts, so it outlives a crash of the service.
+
+    python3 channel.py LEDGER
+
+The service:
+
+    POST /refunds           header Idempotency-Key: KEY, body {"amount": 10, ...}
+        201  {"reference": ..., "key": KEY, "request": ...}: paid, once.  The same key
+             with the same body gets the first answer again, and nothing is paid
+        422  the key was used with another body
+        400  no key, or no JSON object
+    GET /refunds/KEY        KEY is percent-encoded, slashes too
+        200  what POST answered
+        404  no refund was paid under this key
+    GET /refunds
+        200  the whole ledger, as an array
+
+How it misbehaves is ordered through POST /control with a JSON object.  A fault is
+used by the next requests to /refunds with its method, and then gone:
+
+    {"fault": NAME, "method": "POST", "times": 1, "seconds": 1}
+        lose     does what was asked, then closes the connection without an answer
+        hold     does what was asked, then keeps the answer until it is released
+        slow     waits so many seconds, then does what was asked
+        drop     closes the connection, having done nothing
+        refuse   answers 503, having done nothing
+    {"release": true}       sends the answers that are held
+    {"reset": true}         forgets all faults and releases what is held
+
+Every POST and GET of /control answers with the state:
+
+    {"faults": [...], "held": 1, "received": {"POST": 3, "GET": 1}}
+
+where "received" counts the requests to pay and to find a key, whatever became of
+them.
+"""
+
+import json
+import os
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import unquote
+
+FAULTS = ("lose", "hold", "slow", "drop", "refuse")
+
+
+class Ledger:
+    """What was paid, by key.  The file is the truth, the dictionary a copy of it."""
+
+    def __init__(self, path):
+        self.lock = threading.Lock()
+        self.entries = {}
+        self.file = open(path, "ab+")
+        self.file.seek(0)
+        end = 0
+        for line in self.file:
+            if not line.endswith(b"\n"):
+                break                       # the service died while it wrote this line
+            entry = json.loads(line)
+            self.entries[entry["key"]] = entry
+            end += len(line)
+        self.file.truncate(end)
+
+    def pay(self, key, request):
+        """The entry of the key; it is made unless it is there."""
+        with self.lock:
+            entry = self.entries.get(key)
+            if entry is None:
+                reference = "re_%06d" % (len(self.entries) + 1)
+                entry = {"reference": reference, "key": key, "request": request}
+                self.file.write(json.dumps(entry).encode() + b"\n")
+                self.file.flush()
+                os.fsync(self.file.fileno())
+                self.entries[key] = entry
+            return entry
+
+    def find(self, key):
+        with self.lock:
+            return self.entries.get(key)
+
+    def all(self):
+        with self.lock:
+            return list(self.entries.values())
+
+
+class Control:
+    """The faults that were ordered, and the answers that are held."""
+
+    def __init__(self):
+        self.changed = threading.Condition()
+        self.faults = []
+        self.held = 0
+        self.releases = 0                   # answers held before the last release may go
+        self.received = {"POST": 0, "GET": 0}
+
+    def order(self, order):
+        """Carries out an order; false when it is not understood."""
+        with self.changed:
+            if order.get("reset"):
+                self.faults.clear()
+            if order.get("reset") or order.get("release"):
+                self.releases += 1
+                self.changed.notify_all()
+                return True
+            if order.get("fault") not in FAULTS or order.get("method", "POST") not in self.received:
+                return False
+            self.faults.append({"fault": order["fault"], "method": order.get("method", "POST"),
+                                "times": order.get("times", 1), "seconds": order.get("seconds", 1)})
+            return True
+
+    def state(self):
+        with self.changed:
+            return {"faults": [dict(fault) for fault in self.faults], "held": self.held,
+                    "received": dict(self.received)}
+
+    def receive(self, method):
+        """Counts a request; the fault it meets, or None."""
+        with self.changed:
+            self.received[method] += 1
+            for fault in self.faults:
+                if fault["method"] == method:
+                    fault["times"] -= 1
+                    if fault["times"] == 0:
+                        self.faults.remove(fault)
+                    return fault
+            return None
+
+    def hold(self):
+        """Returns when the answer may be sent."""
+        with self.changed:
+            releases = self.releases
+            self.held += 1
+            self.changed.wait_for(lambda: self.releases > releases)
+            self.held -= 1
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        body = self.body()
+        if self.path == "/control":
+            understood = body is not None and self.server.control.order(body)
+            self.answer(200 if understood else 400, self.server.control.state())
+        elif self.path == "/refunds":
+            self.with_fault("POST", lambda: self.pay(self.headers.get("Idempotency-Key"), body))
+        else:
+            self.answer(404, {"error": "no such resource"})
+
+    def do_GET(self):
+        if self.path == "/control":
+            self.answer(200, self.server.control.state())
+        elif self.path == "/refunds":
+            self.answer(200, self.server.ledger.all())
+        elif self.path.startswith("/refunds/"):
+            key = unquote(self.path[len("/refunds/"):])
+            self.with_fault("GET", lambda: self.find(key))
+        else:
+            self.answer(404, {"error": "no such resource"})
+
+    def with_fault(self, method, act):
+        """Does what was asked and answers, unless a fault was ordered for this request."""
+        fault = self.server.control.receive(method)
+        name = fault["fault"] if fault else None
+        if name == "drop":
+            self.close_connection = True
+            return
+        if name == "refuse":
+            self.answer(503, {"error": "not now"})
+            return
+        if name == "slow":
+            time.sleep(fault["seconds"])
+        status, answer = act()
+        if name == "lose":
+            self.close_connection = True
+            return
+        if name == "hold":
+            self.server.control.hold()
+        self.answer(status, answer)
+
+    def pay(self, key, request):
+        if not key or request is None:
+            return 400, {"error": "an Idempotency-Key and a JSON object are needed"}
+        entry = self.server.ledger.pay(key, request)
+        if entry["request"] != request:
+            return 422, {"error": "the key was used with another request"}
+        return 201, entry
+
+    def find(self, key):
+        entry = self.server.ledger.find(key)
+        return (404, {"error": "no refund under this key"}) if entry is None else (200, entry)
+
+    def body(self):
+        """The JSON object that was sent, or None."""
+        text = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        try:
+            body = json.loads(text)
+        except ValueError:
+            return None
+        return body if isinstance(body, dict) else None
+
+    def answer(self, status, body):
+        text = json.dumps(body).encode()
+        try:
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+        except OSError:
+            self.close_connection = True    # the caller died while we worked for it
+
+    def log_message(self, format, *args):
+        pass
+
+
+class Channel(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, ledger_path):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.ledger = Ledger(ledger_path)
+        self.control = Control()
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit("usage: channel.py LEDGER")
+    with Channel(sys.argv[1]) as channel:
+        print("listening on 127.0.0.1:%d" % channel.server_address[1], flush=True)
+        channel.serve_forever()
+
+
+if __name__ == "__main__":
+    main()
