@@ -136,9 +136,9 @@ idem_state_is_terminal(State state)
 }
 
 /*
- * The order matters.  A local operation's answer does not depend on the
- * generation; a stale holder is told that he is stale and nothing else; a
- * repetition is recognized before the state it led to makes it illegal.
+ * The order matters.  A stale holder is told that he is stale and nothing
+ * else; a repetition is recognized before the state it led to makes it
+ * illegal.
  *
  * Whoever escalates what a claim put in review already has what he asked
  * for; every other repetition must be of the very call that led here, or a
@@ -148,13 +148,13 @@ Ruling
 idem_state_rule(Call call, const History *history, int64_t generation, Reason *reason)
 {
 	*reason = REASON_STATE;
+	if (generation != history->generation)
+		return RULING_STALE;
 	if (history->is_local && !traits[call].is_local)
 	{
 		*reason = REASON_LOCAL;
 		return RULING_ILLEGAL;
 	}
-	if (generation != history->generation)
-		return RULING_STALE;
 	if ((traits[call].repeated_in & SET(history->state)) != 0 &&
 		(history->last_call == call || call == CALL_ESCALATE))
 		return RULING_DONE;
