@@ -6,7 +6,7 @@ MODULE_big = idem_action
 ROOMS = key canonical digest era contract store verdict action owner once
 OBJS = src/idem_action.o src/key.o src/node.o src/pointer.o src/canonical.o src/digest.o src/difference.o \
 	src/state.o src/argument.o src/statement.o src/era.o src/contract.o src/define.o \
-	src/store.o src/transaction.o src/verdict.o src/action.o src/owner.o src/once.o
+	src/look.o src/store.o src/transaction.o src/verdict.o src/action.o src/owner.o src/once.o
 
 EXTVERSION := $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" idem_action.control)
 INSTALL_SQL = $(EXTENSION)--$(EXTVERSION).sql

@@ -22,6 +22,7 @@
 
 #include "postgres.h"
 
+#include "access/htup.h"
 #include "datatype/timestamp.h"
 #include "executor/spi.h"
 #include "fmgr.h"
@@ -204,6 +205,12 @@ extern const Contract *idem_contract_find(const Home *home, const char *operatio
 extern const Contract *idem_contract_current(const Home *home, const IdemKey *key);
 extern const Contract *idem_contract_revision(const Home *home, const Contract *current,
 											  int32 revision);
+
+/* ---- look.c: finding a row of ours by its key ---- */
+
+extern Relation idem_look_open(const Home *home, const char *name, LOCKMODE lock);
+extern HeapTuple idem_look(Relation relation, const IdemKey *key, bool *is_own);
+extern void idem_look_refuse_newer(void);
 
 /* ---- store.c: the permanent record and what is in flight ---- */
 

@@ -14,35 +14,17 @@
  *	- every update names the version it replaces (ctid, generation, state).
  *	  No row means that somebody was faster: the caller looks again.
  *
- * Looking goes straight to the primary key.  At READ COMMITTED under a
- * snapshot taken for the look.  Under REPEATABLE READ and SERIALIZABLE by a
- * dirty look at the index, which locks no page of it against serializable
- * neighbours, and then by TID under the transaction's snapshot: a row that
- * is committed but newer than the snapshot is a serialization failure at
- * once, never a miss.
- *
- * What is found may have been committed without waiting for the disk.
- * Since whoever asks acts on the answer (acknowledges, parks), the commit is
- * flushed first.  The hint bits do not tell: they may be set before.
- *
  * Locks: RowExclusiveLock on the tables until the transaction ends (a change
  * of an operation's effect waits for that on idem_action); AccessShareLock to
  * look only.  Results are copied into the caller's memory context.
  */
 #include "idem_action.h"
 
-#include "access/genam.h"
 #include "access/heapam.h"
-#include "access/heaptoast.h"
-#include "access/stratnum.h"
 #include "access/table.h"
 #include "access/tableam.h"
-#include "access/transam.h"
 #include "access/xact.h"
-#include "access/xlog.h"
-#include "catalog/pg_am.h"
 #include "catalog/pg_type.h"
-#include "storage/bufmgr.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
@@ -118,21 +100,6 @@ static Statement select_operation = {
 
 /* ---- opening ---- */
 
-static Relation
-open_table(const Home *home, const char *name, LOCKMODE lock)
-{
-	Relation	relation = table_open(idem_home_relation(home, name), lock);
-
-	if (relation->rd_rel->relkind != RELKIND_RELATION ||
-		relation->rd_rel->relam != HEAP_TABLE_AM_OID ||
-		relation->rd_rel->relpersistence != RELPERSISTENCE_PERMANENT)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("table \"%s\" of extension idem_action is not a plain, logged heap table", name),
-				 errhint("Restore it from a dump as CREATE EXTENSION makes it.")));
-	return relation;
-}
-
 void
 idem_store_open(Store *store, const Home *home, bool is_writer)
 {
@@ -141,7 +108,7 @@ idem_store_open(Store *store, const Home *home, bool is_writer)
 	store->home = *home;
 	store->nowait = false;
 	store->lock = lock;
-	store->action = open_table(home, "idem_action", lock);
+	store->action = idem_look_open(home, "idem_action", lock);
 	store->lease = NULL;
 }
 
@@ -150,7 +117,7 @@ static Relation
 lease_table(Store *store)
 {
 	if (store->lease == NULL)
-		store->lease = open_table(&store->home, "idem_lease", store->lock);
+		store->lease = idem_look_open(&store->home, "idem_lease", store->lock);
 	return store->lease;
 }
 
@@ -176,128 +143,7 @@ idem_store_has_operation(const Home *home, const char *operation)
 	return rows > 0;
 }
 
-/* ---- looking ---- */
-
-/*
- * Puts the commit of a row on disk, and of a frozen one the page: freezing
- * is logged after the commit, so a page on disk has it.
- */
-static void
-flush_commit(HeapTuple tuple, Buffer buffer)
-{
-	TransactionId xmin = HeapTupleHeaderGetXmin(tuple->t_data);
-	XLogRecPtr	lsn;
-
-	if (RecoveryInProgress())
-		return;
-	if (TransactionIdIsNormal(xmin))
-		lsn = TransactionIdGetCommitLSN(xmin);
-	else
-		lsn = BufferGetLSNAtomic(buffer);
-	if (!XLogRecPtrIsInvalid(lsn))
-		XLogFlush(lsn);
-}
-
-static HeapTuple
-take_tuple(Relation relation, HeapTuple tuple, Buffer buffer, bool *is_own)
-{
-	*is_own = TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(tuple->t_data));
-	if (!*is_own)
-		flush_commit(tuple, buffer);
-	if (HeapTupleHasExternal(tuple))
-		return toast_flatten_tuple(tuple, RelationGetDescr(relation));
-	return heap_copytuple(tuple);
-}
-
-static SysScanDesc
-begin_look(Relation relation, const IdemKey *key, Snapshot snapshot)
-{
-	static FmgrInfo equal = {.fn_addr = idem_key_eq, .fn_nargs = 2, .fn_strict = true};
-	Oid			index = idem_primary_key(relation);
-	ScanKeyData scankey;
-
-	if (!OidIsValid(index))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("table \"%s\" of extension idem_action has no primary key",
-						RelationGetRelationName(relation))));
-	/* the index takes its ordering function from its own operator class */
-	ScanKeyEntryInitializeWithInfo(&scankey, 0, 1, BTEqualStrategyNumber,
-								   InvalidOid, InvalidOid, &equal, PointerGetDatum(key));
-	return systable_beginscan(relation, index, true, snapshot, 1, &scankey);
-}
-
-static Buffer
-scan_buffer(SysScanDesc scan)
-{
-	return ((BufferHeapTupleTableSlot *) scan->slot)->buffer;
-}
-
-static HeapTuple
-look_committed(Relation relation, const IdemKey *key, bool *is_own)
-{
-	SysScanDesc scan = begin_look(relation, key, GetActiveSnapshot());
-	HeapTuple	tuple = systable_getnext(scan);
-
-	if (HeapTupleIsValid(tuple))
-		tuple = take_tuple(relation, tuple, scan_buffer(scan), is_own);
-	systable_endscan(scan);
-	return tuple;
-}
-
-static void
-refuse_newer(void)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-			 errmsg("could not serialize access due to concurrent update"),
-			 errdetail("The record of the action is newer than the transaction's snapshot."),
-			 errhint("The transaction might succeed if retried.")));
-}
-
-/*
- * A row that somebody else is inserting (the dirty snapshot carries its
- * inserter) is no answer: whoever wants the key finds out by inserting.  But
- * if he committed before the look ended, the version before his may have
- * been passed over as well, and nothing found does not mean a miss.
- */
-static HeapTuple
-look_by_snapshot(Relation relation, const IdemKey *key, bool *is_own)
-{
-	SnapshotData dirty;
-	SysScanDesc scan;
-	HeapTuple	tuple;
-	HeapTuple	found = NULL;
-	bool		is_newer = false;
-	TransactionId writer = InvalidTransactionId;
-	TupleTableSlot *slot = table_slot_create(relation, NULL);
-
-	InitDirtySnapshot(dirty);
-	scan = begin_look(relation, key, &dirty);
-	while (found == NULL && HeapTupleIsValid(tuple = systable_getnext(scan)))
-	{
-		if (TransactionIdIsValid(dirty.xmin))
-			writer = dirty.xmin;
-		else if (table_tuple_fetch_row_version(relation, &tuple->t_self, GetActiveSnapshot(), slot))
-			found = take_tuple(relation, tuple, scan_buffer(scan), is_own);
-		else
-			is_newer = true;
-	}
-	systable_endscan(scan);
-	ExecDropSingleTupleTableSlot(slot);
-
-	if (found == NULL && (is_newer || TransactionIdDidCommit(writer)))
-		refuse_newer();
-	return found;
-}
-
-static HeapTuple
-look(Relation relation, const IdemKey *key, bool *is_own)
-{
-	if (IsolationUsesXactSnapshot())
-		return look_by_snapshot(relation, key, is_own);
-	return look_committed(relation, key, is_own);
-}
+/* ---- reading ---- */
 
 /* which of a list of names a text datum is */
 static int
@@ -406,7 +252,7 @@ static void
 refuse_lost_lease(const IdemKey *key)
 {
 	if (IsolationUsesXactSnapshot())
-		refuse_newer();
+		idem_look_refuse_newer();
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("action \"%s\" has no row in idem_lease", idem_key_cstring(key)),
@@ -426,12 +272,12 @@ idem_store_find(Store *store, const IdemKey *key, Action *action)
 
 	clear_action(key, action);
 	PushActiveSnapshot(GetTransactionSnapshot());
-	tuple = look(store->action, key, &action->is_own);
+	tuple = idem_look(store->action, key, &action->is_own);
 	if (HeapTupleIsValid(tuple))
 	{
 		read_action(store, tuple, action);
 		tuple = idem_state_is_terminal(action->history.state) ? NULL :
-			look(lease_table(store), key, &is_lease_own);
+			idem_look(lease_table(store), key, &is_lease_own);
 		if (HeapTupleIsValid(tuple))
 			read_lease(store, tuple, action);
 		else if (!action->is_own && !idem_state_is_terminal(action->history.state))
@@ -608,7 +454,7 @@ idem_store_lock(Store *store, const Action *action)
 		case TM_Updated:
 		case TM_Deleted:
 			if (IsolationUsesXactSnapshot())
-				refuse_newer();
+				idem_look_refuse_newer();
 			return STORE_CHANGED;
 		default:
 			elog(ERROR, "unexpected result %d of locking a lease", (int) result);
