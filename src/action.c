@@ -58,7 +58,7 @@ idem_action_refuse_own(const IdemKey *key)
 			(errcode(ERRCODE_IDEM_ILLEGAL_TRANSITION),
 			 errmsg("action \"%s\" is already claimed by this transaction", idem_key_cstring(key)),
 			 errdetail("Nobody waits for himself, and a handler does not reach its own key."),
-			 errhint("Use the generation of the first claim; idem_call completes its action itself.")));
+			 errhint("Use the generation of the first claim; idem_call completes its action itself. SELECT (idem_claim(...)).* calls the function once a column: write SELECT * FROM idem_claim(...).")));
 }
 
 static void

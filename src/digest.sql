@@ -42,7 +42,8 @@ COMMENT ON TYPE idem_digest IS
 CREATE FUNCTION idem_digest(params jsonb) RETURNS idem_digest
     LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE
     AS 'MODULE_PATHNAME';
-COMMENT ON FUNCTION idem_digest(jsonb) IS 'digest of a whole document';
+COMMENT ON FUNCTION idem_digest(jsonb) IS
+    'digest of a whole document: SHA-256 of its canonical text; source: doc/digest.md';
 
 CREATE FUNCTION idem_digest(
         params jsonb,
@@ -51,7 +52,7 @@ CREATE FUNCTION idem_digest(
     LANGUAGE c IMMUTABLE PARALLEL SAFE
     AS 'MODULE_PATHNAME', 'idem_digest_under_rule';
 COMMENT ON FUNCTION idem_digest(jsonb, text[], text[]) IS
-    'digest of what counts of the parameters, by JSON Pointers; raises 22023 for what is no rule, ID007 where an included pointer is absent, 22004';
+    'digest of what counts of the parameters, by JSON Pointers; raises 22023 for what is no rule, ID007 where an included pointer is absent, 22004; source: doc/digest.md';
 
 CREATE FUNCTION idem_differences(
         stored jsonb,
@@ -61,7 +62,7 @@ CREATE FUNCTION idem_differences(
     LANGUAGE c IMMUTABLE PARALLEL SAFE
     AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION idem_differences(jsonb, jsonb, text[], text[]) IS
-    'JSON Pointers, at most 16 and never values, at which two documents differ in what counts; raises 22023 and 22004';
+    'JSON Pointers, at most 16 and never values, at which two documents differ in what counts; raises 22023 and 22004; source: doc/digest.md';
 
 -- Comparison.  Leakproof: none of these functions can say anything about a
 -- digest but its result, and a security barrier view must be able to use an

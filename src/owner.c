@@ -475,6 +475,8 @@ idem_absent(PG_FUNCTION_ARGS)
 		idem_transaction_granted(report.key, action.history.generation,
 								 report.judgement.lease_until, false);
 	idem_action_answer(&store, report.contract, &action, &report.judgement, &verdict);
+	if (report.judgement.outcome == OUTCOME_EXECUTE)
+		verdict.params = action.params; /* he may have come by the key alone */
 	idem_store_close(&store);
 	PG_RETURN_DATUM(idem_verdict_datum(&store.home, &verdict));
 }
@@ -513,11 +515,11 @@ idem_resolve(PG_FUNCTION_ARGS)
 	if (report.target != STATE_SUCCEEDED && report.channel_ref != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("channel_ref is of a succeeded action only")));
+				 errmsg("channel_ref belongs to a succeeded action only")));
 	if (report.target == STATE_PENDING && report.document != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("result is of a decided action only")));
+				 errmsg("result belongs to a decided action only")));
 	open_report(fcinfo, &store, &report);
 	apply_report(&store, &report, &action);
 	idem_store_close(&store);
