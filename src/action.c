@@ -207,12 +207,11 @@ idem_action_answer(Store *store, const Contract *contract, const Action *action,
 	switch (judgement->outcome)
 	{
 		case OUTCOME_EXECUTE:
-			verdict->generation = history->generation;
-			break;
 		case OUTCOME_REPEAT:
 		case OUTCOME_VERIFY:
+			/* what a channel is sent first is what it must be sent again */
 			verdict->generation = history->generation;
-			verdict->params = action->params;
+			verdict->params = contract->is_local ? NULL : action->params;
 			break;
 		case OUTCOME_SUCCEEDED:
 			verdict->result = action->result;
@@ -360,8 +359,6 @@ move_known(Store *store, Ask *ask, const Action *old, Verdict *verdict)
 	if (result != STORE_DONE)
 		return result;
 	idem_action_answer(store, ask->question.contract, &action, &judgement, verdict);
-	if (ask->question.params == NULL && is_grant(judgement.outcome))
-		verdict->params = action.params;
 	after_write(ask, &action, verdict);
 	return STORE_DONE;
 }

@@ -235,6 +235,24 @@ lock_contracts(const Home *home)
 	return relid;
 }
 
+/* a definition is whole, so a promise is withdrawn by leaving it out: say so */
+static void
+notice_withdrawal(const Contract *old, const Contract *contract)
+{
+	const char *what = NULL;
+
+	if (strcmp(old->channel, contract->channel) != 0)
+		what = "its channel is another one";
+	else if (old->promise.is_idempotent && !contract->promise.is_idempotent)
+		what = "channel_idempotent is no longer promised";
+	else if (old->promise.is_queryable && !contract->promise.is_queryable)
+		what = "channel_queryable is no longer promised";
+	if (what != NULL)
+		ereport(NOTICE,
+				(errmsg("operation \"%s\" promises less than before: %s", contract->operation, what),
+				 errdetail("What is left out of a definition takes its default. Attempts that may have executed are judged by the weaker promise.")));
+}
+
 static int32
 define_operation(FunctionCallInfo fcinfo, const Home *home, Contract *contract)
 {
@@ -253,6 +271,8 @@ define_operation(FunctionCallInfo fcinfo, const Home *home, Contract *contract)
 				 errhint("Define another operation with the other effect.")));
 
 	idem_era_floor(home);
+	if (old != NULL)
+		notice_withdrawal(old, contract);
 	contract->revision = old == NULL ? 1 : old->revision + 1;
 	insert_revision(fcinfo, home, contract);
 	CacheInvalidateRelcacheByRelid(relid);

@@ -43,7 +43,9 @@ refuse_no_generation(const Report *report)
 			(errcode(ERRCODE_IDEM_STALE_GENERATION),
 			 errmsg("no generation of action \"%s\" is given", idem_key_cstring(report->key)),
 			 errdetail("A verdict that grants nothing has generation 0."),
-			 errhint("Look at the outcome of the verdict: only execute, repeat and verify are grants.")));
+			 errhint("%s", report->call == CALL_RESOLVE || report->call == CALL_ESCALATE ?
+					 "Take the generation from idem_status(key)." :
+					 "Look at the outcome of the verdict: only execute, repeat and verify are grants.")));
 }
 
 static void
@@ -475,8 +477,6 @@ idem_absent(PG_FUNCTION_ARGS)
 		idem_transaction_granted(report.key, action.history.generation,
 								 report.judgement.lease_until, false);
 	idem_action_answer(&store, report.contract, &action, &report.judgement, &verdict);
-	if (report.judgement.outcome == OUTCOME_EXECUTE)
-		verdict.params = action.params; /* he may have come by the key alone */
 	idem_store_close(&store);
 	PG_RETURN_DATUM(idem_verdict_datum(&store.home, &verdict));
 }
