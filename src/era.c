@@ -5,8 +5,10 @@
  * A failover or a restore may lose grants that workers already act on.  If
  * generations simply went on from what is on record, the next grant could
  * repeat the number of a lost one, and its holder could pass for the new
- * owner.  So the server's system identifier and timeline are on record, and
- * where they are no longer the server's own, the era is raised by one: every
+ * owner.  So it is on record where this life of the data takes place: the
+ * server's system identifier and timeline, and the OIDs of the database and
+ * of the table itself, which a dump restored into the same server does not
+ * bring along.  Where any of them is another, the era is raised by one: every
  * generation granted from then on is higher than any that was lost.
  *
  * The row is written in the transaction that first needs it, so that it is
@@ -23,35 +25,44 @@
 #include "access/xlog.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
+#include "miscadmin.h"
 #include "utils/inval.h"
 #include "utils/snapmgr.h"
+
+typedef struct Place
+{
+	int64		system_identifier;	/* of the server */
+	int64		timeline;		/* on which it writes */
+	Oid			database;		/* in the server */
+	Oid			table;			/* idem_era in the database */
+} Place;
 
 typedef struct Era
 {
 	int32		number;			/* the era */
-	int64		system_identifier;	/* of the server that recorded it */
-	int64		timeline;		/* likewise */
+	Place		place;			/* where it was recorded */
 } Era;
 
 static Era	cached;				/* what was last read from the table */
 static Oid	cached_relid = InvalidOid;	/* the table, or invalid: nothing cached */
 
 static Statement select_era = {
-	"SELECT era, system_identifier, timeline FROM %1$s.idem_era",
+	"SELECT era, system_identifier, timeline, database_oid, table_oid FROM %1$s.idem_era",
 	0, {0}, SPI_OK_SELECT
 };
 
 static Statement insert_era = {
-	"INSERT INTO %1$s.idem_era (era, system_identifier, timeline) VALUES (0, $1, $2)"
-	" ON CONFLICT DO NOTHING",
-	2, {INT8OID, INT8OID}, SPI_OK_INSERT
+	"INSERT INTO %1$s.idem_era (era, system_identifier, timeline, database_oid, table_oid)"
+	" VALUES (0, $1, $2, $3, $4) ON CONFLICT DO NOTHING",
+	4, {INT8OID, INT8OID, OIDOID, OIDOID}, SPI_OK_INSERT
 };
 
 static Statement raise_era = {
 	"UPDATE %1$s.idem_era SET era = era OPERATOR(pg_catalog.+) 1,"
-	" system_identifier = $1, timeline = $2"
-	" WHERE system_identifier OPERATOR(pg_catalog.<>) $1 OR timeline OPERATOR(pg_catalog.<>) $2",
-	2, {INT8OID, INT8OID}, SPI_OK_UPDATE
+	" system_identifier = $1, timeline = $2, database_oid = $3, table_oid = $4"
+	" WHERE system_identifier OPERATOR(pg_catalog.<>) $1 OR timeline OPERATOR(pg_catalog.<>) $2"
+	" OR database_oid OPERATOR(pg_catalog.<>) $3 OR table_oid OPERATOR(pg_catalog.<>) $4",
+	4, {INT8OID, INT8OID, OIDOID, OIDOID}, SPI_OK_UPDATE
 };
 
 static void
@@ -70,8 +81,10 @@ read_era(SPITupleTable *table, uint64 rows, void *target)
 	if (rows == 0)
 		return;
 	era->number = DatumGetInt32(SPI_getbinval(table->vals[0], table->tupdesc, 1, &isnull));
-	era->system_identifier = DatumGetInt64(SPI_getbinval(table->vals[0], table->tupdesc, 2, &isnull));
-	era->timeline = DatumGetInt64(SPI_getbinval(table->vals[0], table->tupdesc, 3, &isnull));
+	era->place.system_identifier = DatumGetInt64(SPI_getbinval(table->vals[0], table->tupdesc, 2, &isnull));
+	era->place.timeline = DatumGetInt64(SPI_getbinval(table->vals[0], table->tupdesc, 3, &isnull));
+	era->place.database = DatumGetObjectId(SPI_getbinval(table->vals[0], table->tupdesc, 4, &isnull));
+	era->place.table = DatumGetObjectId(SPI_getbinval(table->vals[0], table->tupdesc, 5, &isnull));
 }
 
 /* the newest committed row, also where the transaction's snapshot is older */
@@ -87,10 +100,34 @@ load_era(const Home *home, Era *era)
 }
 
 static bool
-is_same_server(const Era *era, const Era *server)
+is_same_place(const Place *a, const Place *b)
 {
-	return era->system_identifier == server->system_identifier &&
-		era->timeline == server->timeline;
+	return a->system_identifier == b->system_identifier && a->timeline == b->timeline &&
+		a->database == b->database && a->table == b->table;
+}
+
+/* reads the era, recording or raising it where that is due */
+static void
+settle_era(const Home *home, const Place *here)
+{
+	Datum		values[4] = {Int64GetDatum(here->system_identifier), Int64GetDatum(here->timeline),
+	ObjectIdGetDatum(here->database), ObjectIdGetDatum(here->table)};
+
+	for (;;)
+	{
+		Era			found;
+
+		if (load_era(home, &found) && is_same_place(&found.place, here))
+		{
+			cached = found;
+			cached_relid = here->table;
+			return;
+		}
+		if (idem_statement_run(&raise_era, home, values, NULL, InvalidSnapshot, NULL, NULL) == 0)
+			idem_statement_run(&insert_era, home, values, NULL, InvalidSnapshot, NULL, NULL);
+		CacheInvalidateRelcacheByRelid(here->table);
+		CommandCounterIncrement();
+	}
 }
 
 /* the lowest generation that may be granted now */
@@ -98,30 +135,15 @@ int64
 idem_era_floor(const Home *home)
 {
 	static bool is_registered = false;	/* forget_era() is called */
-	Era			server = {0, (int64) GetSystemIdentifier(), GetWALInsertionTimeLine()};
-	Oid			relid = idem_home_relation(home, "idem_era");
-	Datum		values[2] = {Int64GetDatum(server.system_identifier), Int64GetDatum(server.timeline)};
+	Place		here = {(int64) GetSystemIdentifier(), GetWALInsertionTimeLine(), MyDatabaseId,
+	idem_home_relation(home, "idem_era")};
 
 	if (!is_registered)
 	{
 		CacheRegisterRelcacheCallback(forget_era, (Datum) 0);
 		is_registered = true;
 	}
-
-	while (cached_relid != relid || !is_same_server(&cached, &server))
-	{
-		Era			found;
-
-		if (load_era(home, &found) && is_same_server(&found, &server))
-		{
-			cached = found;
-			cached_relid = relid;
-			break;
-		}
-		if (idem_statement_run(&raise_era, home, values, NULL, InvalidSnapshot, NULL, NULL) == 0)
-			idem_statement_run(&insert_era, home, values, NULL, InvalidSnapshot, NULL, NULL);
-		CacheInvalidateRelcacheByRelid(relid);
-		CommandCounterIncrement();
-	}
+	if (cached_relid != here.table || !is_same_place(&cached.place, &here))
+		settle_era(home, &here);
 	return ((int64) cached.number << 32) | 1;
 }

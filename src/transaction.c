@@ -14,7 +14,7 @@
  *
  * Each entry remembers the subtransaction that claimed and the one that
  * closed, so that rolling back to a savepoint withdraws claims made in it
- * and reopens claims closed in it.  A claim closed by the very
+ * and reopens claims closed in it.  A local claim closed by the very
  * subtransaction that made it needs no entry any more, so a transaction that
  * claims and completes a million actions holds none.
  *
@@ -242,7 +242,11 @@ idem_transaction_granted(const IdemKey *key, int64 generation, TimestampTz lease
 	nclaims++;
 }
 
-/* the newest grant of the key, if this transaction made it, is owed nothing any more */
+/*
+ * The newest grant of the key, if this transaction made it, is owed nothing
+ * any more.  That an external one was made here is still to be known: its
+ * owner cannot report success before the commit, whatever else he said.
+ */
 void
 idem_transaction_closed(const IdemKey *key)
 {
@@ -250,7 +254,7 @@ idem_transaction_closed(const IdemKey *key)
 
 	if (claim == NULL || claim->closed_in != InvalidSubTransactionId)
 		return;
-	if (claim->claimed_in == GetCurrentSubTransactionId())
+	if (claim->is_local && claim->claimed_in == GetCurrentSubTransactionId())
 		remove_claim(claim);
 	else
 		claim->closed_in = GetCurrentSubTransactionId();
