@@ -8,8 +8,13 @@
  * owner.  So it is on record where this life of the data takes place: the
  * server's system identifier and timeline, and the OIDs of the database and
  * of the table itself, which a dump restored into the same server does not
- * bring along.  Where any of them is another, the era is raised by one: every
- * generation granted from then on is higher than any that was lost.
+ * bring along.  Where any of them is another, the era is raised: every
+ * generation granted from then on is higher than any that was lost.  It is
+ * raised by a random step, since two standbys promoted one after the other
+ * from the same past must not reach the same era: the owner of a grant that
+ * was lost with the first would pass for one of the second.  The step is small
+ * enough for some hundred failovers before a generation leaves the integers
+ * that a double holds exactly, as the numbers of some clients are.
  *
  * The row is written in the transaction that first needs it, so that it is
  * on record whenever a grant of that era is.  Others wait for that
@@ -28,6 +33,8 @@
 #include "miscadmin.h"
 #include "utils/inval.h"
 #include "utils/snapmgr.h"
+
+#define STEP_MAX 16384			/* by which the era is raised at the most */
 
 typedef struct Place
 {
@@ -58,11 +65,11 @@ static Statement insert_era = {
 };
 
 static Statement raise_era = {
-	"UPDATE %1$s.idem_era SET era = era OPERATOR(pg_catalog.+) 1,"
+	"UPDATE %1$s.idem_era SET era = era OPERATOR(pg_catalog.+) $5,"
 	" system_identifier = $1, timeline = $2, database_oid = $3, table_oid = $4"
 	" WHERE system_identifier OPERATOR(pg_catalog.<>) $1 OR timeline OPERATOR(pg_catalog.<>) $2"
 	" OR database_oid OPERATOR(pg_catalog.<>) $3 OR table_oid OPERATOR(pg_catalog.<>) $4",
-	4, {INT8OID, INT8OID, OIDOID, OIDOID}, SPI_OK_UPDATE
+	5, {INT8OID, INT8OID, OIDOID, OIDOID, INT4OID}, SPI_OK_UPDATE
 };
 
 static void
@@ -106,12 +113,24 @@ is_same_place(const Place *a, const Place *b)
 		a->database == b->database && a->table == b->table;
 }
 
+/* two bytes of no one's choice, at least 1 */
+static int32
+random_step(void)
+{
+	uint16		bytes;
+
+	if (!pg_strong_random(&bytes, sizeof(bytes)))
+		elog(ERROR, "could not generate a random number");
+	return 1 + bytes % STEP_MAX;
+}
+
 /* reads the era, recording or raising it where that is due */
 static void
 settle_era(const Home *home, const Place *here)
 {
-	Datum		values[4] = {Int64GetDatum(here->system_identifier), Int64GetDatum(here->timeline),
-	ObjectIdGetDatum(here->database), ObjectIdGetDatum(here->table)};
+	Datum		values[5] = {Int64GetDatum(here->system_identifier), Int64GetDatum(here->timeline),
+		ObjectIdGetDatum(here->database), ObjectIdGetDatum(here->table),
+	Int32GetDatum(random_step())};
 
 	for (;;)
 	{
