@@ -208,7 +208,8 @@ extern const Contract *idem_contract_revision(const Home *home, const Contract *
 
 /* ---- look.c: finding a row of ours by its key ---- */
 
-extern Relation idem_look_open(const Home *home, const char *name, LOCKMODE lock);
+extern Relation idem_look_open(const Home *home, const char *name, int ncolumns, LOCKMODE lock);
+extern void idem_look_values(Relation relation, HeapTuple tuple, Datum **values, bool **nulls);
 extern HeapTuple idem_look(Relation relation, const IdemKey *key, bool *is_own);
 extern void idem_look_refuse_newer(void);
 

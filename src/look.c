@@ -34,8 +34,25 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
+/* the columns that this library knows stand first, in its order; a later release may add some */
+static void
+check_columns(Relation relation, int ncolumns)
+{
+	TupleDesc	desc = RelationGetDescr(relation);
+	bool		is_fit = desc->natts >= ncolumns;
+
+	for (int i = 0; is_fit && i < ncolumns; i++)
+		is_fit = !TupleDescAttr(desc, i)->attisdropped;
+	if (!is_fit)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("table \"%s\" of extension idem_action has not the columns of this release",
+						RelationGetRelationName(relation)),
+				 errhint("Run ALTER EXTENSION idem_action UPDATE, or restore the table from a dump.")));
+}
+
 Relation
-idem_look_open(const Home *home, const char *name, LOCKMODE lock)
+idem_look_open(const Home *home, const char *name, int ncolumns, LOCKMODE lock)
 {
 	Relation	relation = table_open(idem_home_relation(home, name), lock);
 
@@ -46,7 +63,19 @@ idem_look_open(const Home *home, const char *name, LOCKMODE lock)
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("table \"%s\" of extension idem_action is not a plain, logged heap table", name),
 				 errhint("Restore it from a dump as CREATE EXTENSION makes it.")));
+	check_columns(relation, ncolumns);
 	return relation;
+}
+
+/* all of a row's values, as many as the table has columns */
+void
+idem_look_values(Relation relation, HeapTuple tuple, Datum **values, bool **nulls)
+{
+	TupleDesc	desc = RelationGetDescr(relation);
+
+	*values = palloc(desc->natts * sizeof(Datum));
+	*nulls = palloc(desc->natts * sizeof(bool));
+	heap_deform_tuple(tuple, desc, *values, *nulls);
 }
 
 /*

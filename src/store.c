@@ -108,7 +108,7 @@ idem_store_open(Store *store, const Home *home, bool is_writer)
 	store->home = *home;
 	store->nowait = false;
 	store->lock = lock;
-	store->action = idem_look_open(home, "idem_action", lock);
+	store->action = idem_look_open(home, "idem_action", ACTION_COLUMNS, lock);
 	store->lease = NULL;
 }
 
@@ -117,7 +117,7 @@ static Relation
 lease_table(Store *store)
 {
 	if (store->lease == NULL)
-		store->lease = idem_look_open(&store->home, "idem_lease", store->lock);
+		store->lease = idem_look_open(&store->home, "idem_lease", LEASE_COLUMNS, store->lock);
 	return store->lease;
 }
 
@@ -180,11 +180,11 @@ text_or_null(Datum *values, bool *nulls, int column)
 static void
 read_action(Store *store, HeapTuple tuple, Action *action)
 {
-	Datum		values[ACTION_COLUMNS];
-	bool		nulls[ACTION_COLUMNS];
+	Datum	   *values;
+	bool	   *nulls;
 	History    *history = &action->history;
 
-	heap_deform_tuple(tuple, RelationGetDescr(store->action), values, nulls);
+	idem_look_values(store->action, tuple, &values, &nulls);
 	action->tid = tuple->t_self;
 	history->state = name_index(values[ACTION_STATE - 1], idem_state_names, NSTATES);
 	history->last_call = name_index(values[ACTION_LAST_CALL - 1], idem_call_names, NCALLS);
@@ -208,11 +208,11 @@ read_action(Store *store, HeapTuple tuple, Action *action)
 static void
 read_lease(Store *store, HeapTuple tuple, Action *action)
 {
-	Datum		values[LEASE_COLUMNS];
-	bool		nulls[LEASE_COLUMNS];
+	Datum	   *values;
+	bool	   *nulls;
 	History    *history = &action->history;
 
-	heap_deform_tuple(tuple, RelationGetDescr(store->lease), values, nulls);
+	idem_look_values(store->lease, tuple, &values, &nulls);
 	action->has_lease = true;
 	action->lease_tid = tuple->t_self;
 	if (!nulls[LEASE_GRANTED - 1])

@@ -42,7 +42,11 @@ idem_verdict_datum(const Home *home, const Verdict *verdict)
 	bool		nulls[VERDICT_COLUMNS] = {false};
 	HeapTuple	tuple;
 
-	Assert(desc->natts == VERDICT_COLUMNS);
+	if (desc->natts != VERDICT_COLUMNS)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("type idem_verdict has not the attributes of this release"),
+				 errhint("Run ALTER EXTENSION idem_action UPDATE.")));
 	values[VERDICT_OUTCOME] = CStringGetTextDatum(idem_outcome_names[verdict->outcome]);
 	values[VERDICT_GENERATION] = Int64GetDatum(verdict->generation);
 	set_pointer(values, nulls, VERDICT_RESULT, verdict->result);
