@@ -14,7 +14,7 @@
 # starts as the superuser with one window, number 1.  A block without an <!-- output --> must
 # run without an error.
 #
-# And nothing is left out: links lead to files, every public function has its table and its
+# And nothing is left out: links lead to files and headings, every public function has its table and its
 # page, every SQLSTATE of ours its paragraph.
 
 use strict;
@@ -181,14 +181,33 @@ sub play_page
 	return scalar @marks;
 }
 
+# what a link to a heading of a page is called
+sub anchors
+{
+	my %anchors;
+
+	foreach my $heading (slurp_file(shift) =~ /^#+ (.+)$/mg)
+	{
+		$heading = lc($heading) =~ s/[^\w -]//gr;
+		$anchors{ $heading =~ tr/ /-/r } = 1;
+	}
+	return \%anchors;
+}
+
+sub leads_nowhere
+{
+	my ($file, $anchor) = $_[0] =~ /^([^#]*)(?:#(.*))?$/;
+
+	$file = $file eq '' ? $page : dirname($page) . "/$file";
+	return !-e $file || defined $anchor && !anchors($file)->{$anchor};
+}
+
 # a page leads nowhere where there is nothing
 sub check_links
 {
-	my $text = shift;
-	my $directory = dirname($page);
-	my @broken = grep { !-e "$directory/$_" } $text =~ /\]\(([^)#:]+)[^):]*\)/g;
+	my @broken = grep { leads_nowhere($_) } (shift) =~ /\]\(([^):]+)\)/g;
 
-	is("@broken", '', "$page: its links lead to files");
+	is("@broken", '', "$page: its links lead to files and headings");
 }
 
 foreach my $file ('README.md', sort glob 'doc/*.md')
@@ -201,7 +220,7 @@ foreach my $file ('README.md', sort glob 'doc/*.md')
 	$database = lc basename($file, '.md');
 	$node->safe_psql('postgres', "CREATE DATABASE $database");
 	$node->safe_psql($database, 'CREATE EXTENSION idem_action')
-	  unless $text =~ /^CREATE EXTENSION idem_action;$/m;
+	  unless $text =~ /^CREATE EXTENSION idem_action\b/m;
 	play_page();
 }
 
