@@ -6,7 +6,8 @@
  * one that knows their columns.  What must hold:
  *
  *	- an action of an external operation has a row in idem_lease while it is
- *	  not terminal, and none otherwise; a local one never has;
+ *	  not terminal, and none otherwise; a local one never has.  A trigger keeps
+ *	  actions in flight from being deleted by hand;
  *	- whoever writes an action that has a lease row locks that row first, so
  *	  that two writers meet there and nowhere else;
  *	- the unique index decides who was first.  A look that found nothing is a
@@ -330,7 +331,15 @@ set_lease_values(Datum *values, char *nulls, const Action *action)
 	set_pointer(values, nulls, 10, action->detail);
 }
 
-static uint64
+/* the row is new, or locked, so it cannot be missed unless something suppresses the write */
+static void
+check_lease_written(const IdemKey *key, uint64 rows)
+{
+	if (rows != 1)
+		elog(ERROR, "lease row of action \"%s\" was not written", idem_key_cstring(key));
+}
+
+static void
 write_lease(Store *store, Statement *statement, Datum first, const Action *action)
 {
 	Datum		values[LEASE_COLUMNS];
@@ -338,7 +347,9 @@ write_lease(Store *store, Statement *statement, Datum first, const Action *actio
 
 	set_lease_values(values, nulls, action);
 	values[0] = first;
-	return idem_statement_run(statement, &store->home, values, nulls, InvalidSnapshot, NULL, NULL);
+	check_lease_written(action->key,
+						idem_statement_run(statement, &store->home, values, nulls,
+										   InvalidSnapshot, NULL, NULL));
 }
 
 static uint64
@@ -493,8 +504,9 @@ idem_store_update(Store *store, const Action *old, const Action *action)
 	if (idem_state_is_terminal(history->state))
 	{
 		values[0] = PointerGetDatum(&lease_tid);
-		idem_statement_run(&delete_lease, &store->home, values, NULL,
-						   InvalidSnapshot, NULL, NULL);
+		check_lease_written(old->key,
+							idem_statement_run(&delete_lease, &store->home, values, NULL,
+											   InvalidSnapshot, NULL, NULL));
 	}
 	else
 		write_lease(store, &update_lease, PointerGetDatum(&lease_tid), action);
@@ -508,4 +520,21 @@ idem_store_update_lease(Store *store, const Action *action)
 	ItemPointerData tid = action->lease_tid;
 
 	write_lease(store, &update_lease, PointerGetDatum(&tid), action);
+}
+
+/* ---- keeping ---- */
+
+/*
+ * Whoever tidies up by hand must not forget what may have been executed: a
+ * key without a record is new, and would be granted to execute.
+ */
+PG_FUNCTION_INFO_V1(idem_keep_in_flight);
+Datum
+idem_keep_in_flight(PG_FUNCTION_ARGS)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("an action in flight cannot be deleted"),
+			 errdetail("Without its record the key would be granted anew, although an attempt may have executed it."),
+			 errhint("Finish it first: idem_escalate(key, generation), then idem_resolve(key, generation, state, note).")));
 }

@@ -46,6 +46,17 @@ COMMENT ON COLUMN idem_lease.call_until IS 'until when a call of the channel cou
 COMMENT ON COLUMN idem_lease.is_ambiguous IS 'whether an attempt before the newest grant may have executed the action';
 COMMENT ON COLUMN idem_lease.detail IS 'what an owner said last: of an unknown outcome, a release, an escalation';
 
+CREATE FUNCTION idem_keep_in_flight() RETURNS trigger
+    AS 'MODULE_PATHNAME' LANGUAGE c VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION idem_keep_in_flight() IS
+    'trigger that refuses with 55000 to delete an action in flight: its key would be granted anew';
+
+CREATE TRIGGER idem_in_flight BEFORE DELETE ON idem_action FOR EACH ROW
+    WHEN (OLD.state NOT IN ('succeeded', 'rejected')) EXECUTE FUNCTION idem_keep_in_flight();
+
+REVOKE ALL ON FUNCTION idem_keep_in_flight() FROM PUBLIC;
+
 SELECT pg_catalog.pg_extension_config_dump('idem_action', '');
 SELECT pg_catalog.pg_extension_config_dump('idem_lease', '');
 
