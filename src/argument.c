@@ -94,7 +94,7 @@ idem_argument_note(FunctionCallInfo fcinfo, int n)
 	if (PG_ARGISNULL(n))
 		refuse_null("note");
 	note = PG_GETARG_TEXT_PP(n);
-	if (VARSIZE_ANY_EXHDR(note) == 0)
+	if (strspn(text_to_cstring(note), " \t\r\n") == VARSIZE_ANY_EXHDR(note))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("note must not be empty"),

@@ -105,6 +105,10 @@ refuse_illegal(const Report *report, const Action *action, Reason reason)
 			detail = psprintf("The newest grant is %s.", idem_outcome_names[action->history.grant]);
 			hint = "Only the holder of a verify grant has asked the channel.";
 			break;
+		case REASON_NO_GRANT:
+			detail = psprintf("The action is %s, and nobody was ever granted it.", state);
+			hint = "An operator decides it with idem_resolve(key, generation, state, note).";
+			break;
 	}
 	ereport(ERROR,
 			(errcode(ERRCODE_IDEM_ILLEGAL_TRANSITION),

@@ -110,12 +110,13 @@ static const struct
 	bool		is_local;		/* local operations know it */
 	bool		needs_commit;	/* not in the transaction that was granted */
 	bool		denies_call;	/* says that the channel has no such action */
+	bool		ends;			/* says how an attempt ended: there must be one */
 	unsigned	repeated_in;	/* states in which its repetition is no error */
 }			traits[NCALLS] = {
 	[CALL_CLAIM] = {.is_local = true},
 	[CALL_RENEW] = {.needs_commit = true},
-	[CALL_COMPLETE] = {.is_local = true, .needs_commit = true, .repeated_in = SET(STATE_SUCCEEDED)},
-	[CALL_REJECT] = {.is_local = true, .repeated_in = SET(STATE_REJECTED)},
+	[CALL_COMPLETE] = {.is_local = true, .needs_commit = true, .ends = true, .repeated_in = SET(STATE_SUCCEEDED)},
+	[CALL_REJECT] = {.is_local = true, .ends = true, .repeated_in = SET(STATE_REJECTED)},
 	[CALL_MARK_UNKNOWN] = {.needs_commit = true, .repeated_in = SET(STATE_UNKNOWN)},
 	[CALL_RELEASE] = {.denies_call = true, .repeated_in = SET(STATE_PENDING) | SET(STATE_UNKNOWN)},
 	[CALL_ABSENT] = {.denies_call = true, .repeated_in = SET(STATE_UNKNOWN) | SET(STATE_REVIEW)},
@@ -167,6 +168,8 @@ idem_state_rule(Call call, const History *history, int64_t generation, Reason *r
 		*reason = REASON_REFERENCE;
 	else if (call == CALL_ABSENT && history->grant != OUTCOME_VERIFY)
 		*reason = REASON_GRANT;
+	else if (traits[call].ends && history->attempt == 0)
+		*reason = REASON_NO_GRANT;
 	else
 		return RULING_GO;
 	return RULING_ILLEGAL;

@@ -118,7 +118,8 @@ typedef enum Reason
 	REASON_LOCAL,				/* local operations do not know the call */
 	REASON_UNCOMMITTED,			/* the grant has not been committed yet */
 	REASON_REFERENCE,			/* a channel reference is on record */
-	REASON_GRANT				/* the grant is of another kind */
+	REASON_GRANT,				/* the grant is of another kind */
+	REASON_NO_GRANT				/* nobody was ever granted it */
 } Reason;
 
 /* the answer to whoever asks to act */

@@ -47,6 +47,7 @@ main(void)
 	test_never_an_answer();
 	test_other_channel();
 	test_owner_of_review();
+	test_never_granted();
 	test_renewed_repeat();
 	test_clock_set_back();
 	test_clock_set_right();

@@ -230,6 +230,22 @@ test_owner_of_review(void)
 }
 
 static void
+test_never_granted(void)
+{
+	History		history = {.state = STATE_REVIEW,.last_call = CALL_ESCALATE,.generation = 1};
+	Reason		reason;
+	bool		is_ok = idem_state_rule(CALL_COMPLETE, &history, 1, &reason) == RULING_ILLEGAL &&
+		reason == REASON_NO_GRANT &&
+		idem_state_rule(CALL_REJECT, &history, 1, &reason) == RULING_ILLEGAL &&
+		reason == REASON_NO_GRANT &&
+		idem_state_rule(CALL_RESOLVE, &history, 1, &reason) == RULING_GO;
+
+	history.attempt = 1;
+	is_ok = is_ok && idem_state_rule(CALL_COMPLETE, &history, 1, &reason) == RULING_GO;
+	tap(is_ok, "what nobody was granted is decided by an operator only");
+}
+
+static void
 test_renewed_repeat(void)
 {
 	Promise		promise = {true, 100 * SECOND, false, 0};
