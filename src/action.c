@@ -12,6 +12,7 @@
  * The store is opened before the contract is looked up: see define.c.
  */
 #include "idem_action.h"
+#include "row.h"
 
 #include "access/xact.h"
 #include "funcapi.h"
@@ -61,76 +62,14 @@ idem_action_refuse_own(const IdemKey *key)
 			 errhint("Use the generation of the first claim; idem_call completes its action itself. SELECT (idem_claim(...)).* calls the function once a column: write SELECT * FROM idem_claim(...).")));
 }
 
-static void
-refuse_missing(const char *pointer)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_IDEM_MISSING_PARAMETER),
-			 errmsg("parameter \"%s\" is missing", pointer),
-			 errdetail("The contract's digest_include names it, so every call must have it."),
-			 errhint("Check the spelling of the parameters and of the contract.")));
-}
-
-/* the digest under a revision, made once */
-static void
-make_digest(Store *store, Question *question, int32 revision)
-{
-	const Contract *contract;
-
-	if (question->revision == revision)
-		return;
-	contract = idem_contract_revision(&store->home, question->contract, revision);
-	question->missing = idem_digest_params(question->params, &contract->rule, &question->digest);
-	question->revision = revision;
-	if (question->missing != NULL && contract == question->contract)
-		refuse_missing(question->missing);
-}
-
-/*
- * Same parameters?  A pointer that the contract in force demands must be
- * there; one that only the record's own revision demanded is a difference.
- */
-bool
-idem_action_is_same(Store *store, Question *question, const Action *action)
-{
-	if (question->params == NULL || !action->has_digest)
-		return true;
-	if (action->params != NULL && VARSIZE(action->params) == VARSIZE(question->params) &&
-		memcmp(action->params, question->params, VARSIZE(question->params)) == 0)
-		return true;			/* the same bytes have the same digest under any rule */
-	make_digest(store, question, action->revision);
-	return question->missing == NULL &&
-		memcmp(&question->digest, &action->digest, sizeof(Digest)) == 0;
-}
-
-/* where they differ, or NULL if the first parameters were not kept */
-ArrayType *
-idem_action_differences(Store *store, const Question *question, const Action *action)
-{
-	const Contract *contract;
-
-	if (action->params == NULL)
-		return NULL;
-	contract = idem_contract_revision(&store->home, question->contract, action->revision);
-	return idem_digest_differences(action->params, question->params, &contract->rule);
-}
-
 /* fills in a record that nothing happened to yet */
 void
 idem_action_birth(Store *store, Question *question, TimestampTz occurred_at, Action *action)
 {
-	const Contract *contract = question->contract;
-
 	action->history.generation = idem_era_floor(&store->home);
-	action->revision = contract->revision;
 	action->occurred_at = occurred_at;
 	action->created_at = action->updated_at = GetCurrentTimestamp();
-	if (question->params == NULL)
-		return;
-	make_digest(store, question, contract->revision);
-	action->has_digest = true;
-	action->digest = question->digest;
-	action->params = contract->keep_params ? question->params : NULL;
+	idem_question_record(&store->home, question, &action->fingerprint);
 }
 
 /* generations only grow, and those of a new era are above all of the last */
@@ -211,7 +150,7 @@ idem_action_answer(Store *store, const Contract *contract, const Action *action,
 		case OUTCOME_VERIFY:
 			/* what a channel is sent first is what it must be sent again */
 			verdict->generation = history->generation;
-			verdict->params = contract->is_local ? NULL : action->params;
+			verdict->params = contract->is_local ? NULL : action->fingerprint.params;
 			break;
 		case OUTCOME_SUCCEEDED:
 			verdict->result = action->result;
@@ -275,6 +214,8 @@ after_write(const Ask *ask, const Action *action, const Verdict *verdict)
 								 is_local);
 	if (!is_local)
 		idem_transaction_wrote_external();
+	if (verdict->outcome != OUTCOME_REVIEW)
+		idem_transaction_started();
 }
 
 static StoreResult
@@ -370,10 +311,10 @@ answer_known(Store *store, Ask *ask, const Action *action, Verdict *verdict)
 	State		state = action->history.state;
 	Judgement	judgement;
 
-	if (!idem_action_is_same(store, &ask->question, action))
+	if (!idem_question_is_same(&store->home, &ask->question, &action->fingerprint))
 	{
 		answer_plainly(store, ask, action, OUTCOME_CONFLICT, verdict);
-		verdict->differs = idem_action_differences(store, &ask->question, action);
+		verdict->differs = idem_question_differences(&store->home, &ask->question, &action->fingerprint);
 		return STORE_DONE;
 	}
 	if (ask->call == CALL_SUBMIT && !idem_state_is_terminal(state))
@@ -433,9 +374,11 @@ open_ask(FunctionCallInfo fcinfo, Store *store, Ask *ask)
 {
 	Home		home;
 
+	if (ask->call != CALL_CANCEL)
+		idem_transaction_check_start();
 	idem_home(fcinfo, &home);
 	idem_store_open(store, &home, true);
-	ask->question.contract = idem_contract_current(&home, ask->question.key);
+	ask->question.contract = idem_contract_current(&home, KIND_OPERATION, ask->question.key);
 }
 
 static void
@@ -445,7 +388,7 @@ refuse_local(const Ask *ask, const char *call)
 		ereport(ERROR,
 				(errcode(ERRCODE_IDEM_ILLEGAL_TRANSITION),
 				 errmsg("operation \"%s\" is local and knows no %s",
-						ask->question.contract->operation, call),
+						ask->question.contract->name, call),
 				 errdetail("A local action is never left for another transaction."),
 				 errhint("Claim and complete a local action in one transaction, or define the operation with effect => 'external'.")));
 }
@@ -468,7 +411,7 @@ idem_submit(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("operation \"%s\" does not keep parameters",
-						ask.question.contract->operation),
+						ask.question.contract->name),
 				 errdetail("Whoever claims a submitted action by its key needs them."),
 				 errhint("Define the operation with keep_params => true.")));
 	answer_ask(&store, &ask, &verdict);
@@ -589,20 +532,6 @@ idem_cancel(PG_FUNCTION_ARGS)
 
 /* ---- looking ---- */
 
-static void
-set_moment(Datum *values, bool *nulls, int n, TimestampTz moment)
-{
-	values[n] = TimestampTzGetDatum(moment);
-	nulls[n] = moment == TIME_NONE;
-}
-
-static void
-set_pointer(Datum *values, bool *nulls, int n, const void *pointer)
-{
-	values[n] = PointerGetDatum(pointer);
-	nulls[n] = pointer == NULL;
-}
-
 PG_FUNCTION_INFO_V1(idem_status);
 Datum
 idem_status(PG_FUNCTION_ARGS)
@@ -626,15 +555,15 @@ idem_status(PG_FUNCTION_ARGS)
 		values[1] = CStringGetTextDatum(idem_state_names[history->state]);
 		values[2] = Int64GetDatum(history->generation);
 		values[3] = Int32GetDatum(history->attempt);
-		set_pointer(values, nulls, 4, action.owner);
-		set_moment(values, nulls, 5, history->lease_until);
-		set_moment(values, nulls, 6, history->due_at);
-		set_pointer(values, nulls, 7, action.result);
-		set_pointer(values, nulls, 8, action.error);
-		set_pointer(values, nulls, 9, action.channel_ref);
-		set_pointer(values, nulls, 10, action.has_digest ? &action.digest : NULL);
-		set_moment(values, nulls, 11, action.created_at);
-		set_moment(values, nulls, 12, action.updated_at);
+		row_set_pointer(values, nulls, 4, action.owner);
+		row_set_moment(values, nulls, 5, history->lease_until);
+		row_set_moment(values, nulls, 6, history->due_at);
+		row_set_pointer(values, nulls, 7, action.result);
+		row_set_pointer(values, nulls, 8, action.error);
+		row_set_pointer(values, nulls, 9, action.channel_ref);
+		row_set_pointer(values, nulls, 10, action.fingerprint.has_digest ? &action.fingerprint.digest : NULL);
+		row_set_moment(values, nulls, 11, action.created_at);
+		row_set_moment(values, nulls, 12, action.updated_at);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
 	idem_store_close(&store);

@@ -74,4 +74,19 @@ idem_unpin_search_path(int level)
 #define idem_may_execute(function) pg_proc_aclcheck(function, GetUserId(), ACL_EXECUTE)
 #endif
 
+/* likewise for ownership; delete with PostgreSQL 15 */
+#if PG_VERSION_NUM >= 160000
+#define idem_owns_table(relid) \
+	object_ownercheck(RelationRelationId, relid, GetUserId())
+#else
+#define idem_owns_table(relid) pg_class_ownercheck(relid, GetUserId())
+#endif
+
+/* 17 keeps it with the rest of the virtual transaction id; delete with PostgreSQL 16 */
+#if PG_VERSION_NUM >= 170000
+#define idem_local_xid() (MyProc->vxid.lxid)
+#else
+#define idem_local_xid() (MyProc->lxid)
+#endif
+
 #endif							/* IDEM_COMPAT_H */

@@ -1,10 +1,10 @@
 /*
  * contract.c
- *		What an operation promises, and the cache of it.
+ *		What an operation or a consumer promises, and the cache of it.
  *
- * A contract is written in revisions: rows of idem_contract that are never
- * changed.  The highest revision is in force; an older one still judges the
- * actions that were recorded under it.  (define.c writes them.)
+ * A contract is written in revisions: rows of idem_contract, or idem_consumer,
+ * that are never changed.  The highest revision is in force; an older one still judges the
+ * actions and events that were recorded under it.  (define.c writes them.)
  *
  * Contracts are read once per backend and kept.  Whoever writes one sends a
  * relation cache invalidation of the table, which every backend accepts
@@ -30,32 +30,48 @@
 typedef struct CachedContract
 {
 	Contract	contract;		/* what is handed out */
-	int			length;			/* of its operation's name */
+	int			length;			/* of its name */
 	bool		is_current;		/* the revision in force */
 	struct CachedContract *next;	/* in no order that matters */
 } CachedContract;
 
 static MemoryContext cache_context = NULL;	/* owns what follows */
 static CachedContract *cache = NULL;	/* what has been read */
-static Oid	cache_schema = InvalidOid;	/* from which schema's table; invalid: stale */
-static Oid	cache_relid = InvalidOid;	/* that table */
+static Oid	cache_schema = InvalidOid;	/* from which schema's tables; invalid: stale */
+static Oid	cache_relids[2] = {InvalidOid, InvalidOid}; /* those tables, by kind */
 
-/* the order in which read_contract() takes the columns */
-static Statement select_contract = {
-	"SELECT revision, effect, channel, lease, digest_include, digest_exclude,"
-	" channel_idempotent, channel_key_ttl, channel_queryable, absence_visible_after,"
-	" max_attempts, backoff_base, backoff_max, keep_params"
-	" FROM %1$s.idem_contract"
-	" WHERE operation OPERATOR(pg_catalog.=) $1"
-	" AND ($2 IS NULL OR revision OPERATOR(pg_catalog.=) $2)"
-	" ORDER BY revision DESC LIMIT 1",
-	2, {TEXTOID, INT4OID}, SPI_OK_SELECT
+const char *const idem_contract_tables[] = {
+	[KIND_OPERATION] = "idem_contract",
+	[KIND_CONSUMER] = "idem_consumer"
+};
+
+/* the order in which read_contract() takes the columns; a consumer has fewer */
+static Statement select_contract[] = {
+	[KIND_OPERATION] = {
+		"SELECT revision, digest_include, digest_exclude, keep_params, effect, channel, lease,"
+		" channel_idempotent, channel_key_ttl, channel_queryable, absence_visible_after,"
+		" max_attempts, backoff_base, backoff_max"
+		" FROM %1$s.idem_contract"
+		" WHERE operation OPERATOR(pg_catalog.=) $1"
+		" AND ($2 IS NULL OR revision OPERATOR(pg_catalog.=) $2)"
+		" ORDER BY revision DESC LIMIT 1",
+		2, {TEXTOID, INT4OID}, SPI_OK_SELECT
+	},
+	[KIND_CONSUMER] = {
+		"SELECT revision, digest_include, digest_exclude, keep_params, rebuild"
+		" FROM %1$s.idem_consumer"
+		" WHERE consumer OPERATOR(pg_catalog.=) $1"
+		" AND ($2 IS NULL OR revision OPERATOR(pg_catalog.=) $2)"
+		" ORDER BY revision DESC LIMIT 1",
+		2, {TEXTOID, INT4OID}, SPI_OK_SELECT
+	}
 };
 
 static void
 forget_contracts(Datum arg, Oid relid)
 {
-	if (relid == InvalidOid || relid == cache_relid)
+	if (relid == InvalidOid ||
+		relid == cache_relids[KIND_OPERATION] || relid == cache_relids[KIND_CONSUMER])
 		cache_schema = InvalidOid;
 }
 
@@ -78,7 +94,8 @@ refresh_cache(const Home *home)
 	cache = NULL;
 	cache_context = AllocSetContextCreate(CacheMemoryContext, "idem_action contracts",
 										  ALLOCSET_SMALL_SIZES);
-	cache_relid = idem_home_relation(home, "idem_contract");
+	for (int kind = 0; kind < lengthof(cache_relids); kind++)
+		cache_relids[kind] = idem_home_relation(home, idem_contract_tables[kind]);
 	cache_schema = home->schema;
 }
 
@@ -106,6 +123,23 @@ array_column(SPITupleTable *table, int n)
 	return isnull ? NULL : DatumGetArrayTypeP(value);
 }
 
+static void
+read_operation(SPITupleTable *table, Contract *contract)
+{
+	bool		isnull;
+
+	contract->is_local = strcmp(TextDatumGetCString(column(table, 5, &isnull)), "local") == 0;
+	contract->channel = TextDatumGetCString(column(table, 6, &isnull));
+	contract->lease = interval_column(table, 7, 0);
+	contract->promise.is_idempotent = DatumGetBool(column(table, 8, &isnull));
+	contract->promise.key_ttl = interval_column(table, 9, 0);
+	contract->promise.is_queryable = DatumGetBool(column(table, 10, &isnull));
+	contract->promise.absence_after = interval_column(table, 11, 0);
+	contract->max_attempts = DatumGetInt32(column(table, 12, &isnull));
+	contract->backoff_base = interval_column(table, 13, 0);
+	contract->backoff_max = interval_column(table, 14, 0);
+}
+
 /* SPI's memory goes with SPI_finish, so everything is copied into the cache */
 static void
 read_contract(SPITupleTable *table, uint64 rows, void *target)
@@ -117,42 +151,37 @@ read_contract(SPITupleTable *table, uint64 rows, void *target)
 	if (rows > 0)
 	{
 		contract->revision = DatumGetInt32(column(table, 1, &isnull));
-		contract->is_local = strcmp(TextDatumGetCString(column(table, 2, &isnull)), "local") == 0;
-		contract->channel = TextDatumGetCString(column(table, 3, &isnull));
-		contract->lease = interval_column(table, 4, 0);
-		idem_digest_rule(array_column(table, 5), array_column(table, 6), &contract->rule);
-		contract->promise.is_idempotent = DatumGetBool(column(table, 7, &isnull));
-		contract->promise.key_ttl = interval_column(table, 8, 0);
-		contract->promise.is_queryable = DatumGetBool(column(table, 9, &isnull));
-		contract->promise.absence_after = interval_column(table, 10, 0);
-		contract->max_attempts = DatumGetInt32(column(table, 11, &isnull));
-		contract->backoff_base = interval_column(table, 12, 0);
-		contract->backoff_max = interval_column(table, 13, 0);
-		contract->keep_params = DatumGetBool(column(table, 14, &isnull));
+		idem_digest_rule(array_column(table, 2), array_column(table, 3), &contract->rule);
+		contract->keep_params = DatumGetBool(column(table, 4, &isnull));
+		if (contract->kind == KIND_OPERATION)
+			read_operation(table, contract);
+		else
+			contract->is_rebuild = DatumGetBool(column(table, 5, &isnull));
 	}
 	MemoryContextSwitchTo(old);
 }
 
 /* revision 0: the one in force; NULL if there is none */
 static const Contract *
-load_contract(const Home *home, const char *operation, int length, int32 revision)
+load_contract(const Home *home, ContractKind kind, const char *name, int length, int32 revision)
 {
 	CachedContract *entry = MemoryContextAllocZero(cache_context, sizeof(CachedContract));
-	Datum		values[2] = {PointerGetDatum(cstring_to_text_with_len(operation, length)),
+	Datum		values[2] = {PointerGetDatum(cstring_to_text_with_len(name, length)),
 	Int32GetDatum(revision)};
+	bool		nulls[2] = {false, revision == 0};
 	Snapshot	latest = RegisterSnapshot(GetLatestSnapshot());
-	uint64		rows = idem_statement_run(&select_contract, home, values,
-										  revision == 0 ? " n" : NULL, latest,
-										  read_contract, &entry->contract);
+	uint64		rows;
 
+	entry->contract.kind = kind;
+	rows = idem_statement_run(&select_contract[kind], home, values, nulls, latest,
+							  read_contract, &entry->contract);
 	UnregisterSnapshot(latest);
 	if (rows == 0)
 	{
 		pfree(entry);
 		return NULL;
 	}
-	entry->contract.operation = MemoryContextStrdup(cache_context,
-													pnstrdup(operation, length));
+	entry->contract.name = MemoryContextStrdup(cache_context, pnstrdup(name, length));
 	entry->length = length;
 	entry->is_current = revision == 0;
 	entry->next = cache;
@@ -160,57 +189,73 @@ load_contract(const Home *home, const char *operation, int length, int32 revisio
 	return &entry->contract;
 }
 
+static bool
+is_named(const CachedContract *entry, ContractKind kind, const char *name, int length)
+{
+	return entry->contract.kind == kind && entry->length == length &&
+		memcmp(entry->contract.name, name, length) == 0;
+}
+
 /* the contract in force, or NULL; it stays until the transaction ends */
 const Contract *
-idem_contract_find(const Home *home, const char *operation, int length)
+idem_contract_find(const Home *home, ContractKind kind, const char *name, int length)
 {
 	refresh_cache(home);
 	for (CachedContract *entry = cache; entry != NULL; entry = entry->next)
-		if (entry->is_current && entry->length == length &&
-			memcmp(entry->contract.operation, operation, length) == 0)
+		if (entry->is_current && is_named(entry, kind, name, length))
 			return &entry->contract;
-	return load_contract(home, operation, length, 0);
+	return load_contract(home, kind, name, length, 0);
 }
 
-/* the contract in force for a key's operation; ID006 if there is none */
+static void
+refuse_undefined(ContractKind kind, const char *name)
+{
+	char	   *literal = quote_literal_cstr(name);
+
+	if (kind == KIND_CONSUMER)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_UNDEFINED_OPERATION),
+				 errmsg("consumer \"%s\" is not defined", name),
+				 errdetail("No contract says which part of an event counts for it."),
+				 errhint("Check the spelling, or define it: SELECT idem_define_consumer(%s);", literal)));
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_UNDEFINED_OPERATION),
+			 errmsg("operation \"%s\" is not defined", name),
+			 errdetail("No contract says what an action of it promises."),
+			 errhint("Check the spelling, or define it: SELECT idem_define_operation(%s, effect => 'local'); "
+					 "or effect => 'external' if a channel is called between two transactions.", literal)));
+}
+
+/* the contract in force for the middle part of a key; ID006 if there is none */
 const Contract *
-idem_contract_current(const Home *home, const IdemKey *key)
+idem_contract_current(const Home *home, ContractKind kind, const IdemKey *key)
 {
 	KeyParts	parts;
 	const Contract *contract;
-	char	   *operation;
 
 	idem_key_split(key, &parts);
-	contract = idem_contract_find(home, parts.operation.bytes, parts.operation.length);
-	if (contract != NULL)
-		return contract;
-
-	operation = pnstrdup(parts.operation.bytes, parts.operation.length);
-	ereport(ERROR,
-			(errcode(ERRCODE_IDEM_UNDEFINED_OPERATION),
-			 errmsg("operation \"%s\" is not defined", operation),
-			 errdetail("No contract says what an action of it promises."),
-			 errhint("Check the spelling, or define it: SELECT idem_define_operation(%s, effect => 'local'); "
-					 "or effect => 'external' if a channel is called between two transactions.",
-					 quote_literal_cstr(operation))));
+	contract = idem_contract_find(home, kind, parts.operation.bytes, parts.operation.length);
+	if (contract == NULL)
+		refuse_undefined(kind, pnstrdup(parts.operation.bytes, parts.operation.length));
+	return contract;
 }
 
-/* the same operation's contract as it was at a revision */
+/* the same contract as it was at a revision */
 const Contract *
 idem_contract_revision(const Home *home, const Contract *current, int32 revision)
 {
-	int			length = strlen(current->operation);
+	int			length = strlen(current->name);
 	const Contract *contract;
 
 	if (current->revision == revision)
 		return current;
 	for (CachedContract *entry = cache; entry != NULL; entry = entry->next)
-		if (entry->contract.revision == revision && entry->length == length &&
-			memcmp(entry->contract.operation, current->operation, length) == 0)
+		if (entry->contract.revision == revision &&
+			is_named(entry, current->kind, current->name, length))
 			return &entry->contract;
 
-	contract = load_contract(home, current->operation, length, revision);
+	contract = load_contract(home, current->kind, current->name, length, revision);
 	if (contract == NULL)
-		elog(ERROR, "revision %d of operation \"%s\" is missing", revision, current->operation);
+		elog(ERROR, "revision %d of \"%s\" is missing", revision, current->name);
 	return contract;
 }

@@ -1,10 +1,10 @@
 /*
  * define.c
- *		Declaring operations: validation, and the rules of change.
+ *		Declaring operations and consumers: validation, and the rules of change.
  *
  * A definition is whole: what is left out takes its default.  A revision is
- * written only if something changed.  Definitions of all operations queue
- * for one lock, so that revisions count up without gaps or clashes.
+ * written only if something changed.  Definitions of one kind queue for one
+ * lock, so that revisions count up without gaps or clashes.
  *
  * effect decides whether an action has a lease row and in which transaction
  * it is finished, so it cannot change while an action exists.  The change
@@ -47,6 +47,14 @@ static Statement insert_contract = {
 	INT4OID, TIMESTAMPTZOID, TEXTOID}, SPI_OK_INSERT
 };
 
+static Statement insert_consumer = {
+	"INSERT INTO %1$s.idem_consumer (consumer, digest_include, digest_exclude, keep_params, rebuild,"
+	" revision, defined_at, defined_by)"
+	" VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+	8, {TEXTOID, TEXTARRAYOID, TEXTARRAYOID, BOOLOID, BOOLOID, INT4OID, TIMESTAMPTZOID,
+	TEXTOID}, SPI_OK_INSERT
+};
+
 static Statement delete_contract = {
 	"DELETE FROM %1$s.idem_contract WHERE operation OPERATOR(pg_catalog.=) $1",
 	1, {TEXTOID}, SPI_OK_DELETE
@@ -70,15 +78,23 @@ refuse_null(FunctionCallInfo fcinfo, int n, const char *name)
 				 errmsg("%s must not be null", name)));
 }
 
+/* both names stand in the middle of a key; the first argument of every function here */
 static char *
-operation_argument(FunctionCallInfo fcinfo)
+name_argument(FunctionCallInfo fcinfo, const char *what)
 {
-	text	   *operation;
+	text	   *name;
 
-	refuse_null(fcinfo, ARG_OPERATION, "operation");
-	operation = PG_GETARG_TEXT_PP(ARG_OPERATION);
-	idem_key_check_operation(VARDATA_ANY(operation), VARSIZE_ANY_EXHDR(operation));
-	return text_to_cstring(operation);
+	refuse_null(fcinfo, 0, what);
+	name = PG_GETARG_TEXT_PP(0);
+	idem_key_check_operation(VARDATA_ANY(name), VARSIZE_ANY_EXHDR(name));
+	return text_to_cstring(name);
+}
+
+static bool
+flag_argument(FunctionCallInfo fcinfo, int n, const char *name)
+{
+	refuse_null(fcinfo, n, name);
+	return PG_GETARG_BOOL(n);
 }
 
 static bool
@@ -94,11 +110,12 @@ is_local_effect(FunctionCallInfo fcinfo)
 	return strcmp(effect, "local") == 0;
 }
 
+/* digest_include and, after it, digest_exclude */
 static void
-rule_argument(FunctionCallInfo fcinfo, DigestRule *rule)
+rule_argument(FunctionCallInfo fcinfo, int n, DigestRule *rule)
 {
-	ArrayType  *include = PG_ARGISNULL(ARG_INCLUDE) ? NULL : PG_GETARG_ARRAYTYPE_P(ARG_INCLUDE);
-	ArrayType  *exclude = PG_ARGISNULL(ARG_EXCLUDE) ? NULL : PG_GETARG_ARRAYTYPE_P(ARG_EXCLUDE);
+	ArrayType  *include = PG_ARGISNULL(n) ? NULL : PG_GETARG_ARRAYTYPE_P(n);
+	ArrayType  *exclude = PG_ARGISNULL(n + 1) ? NULL : PG_GETARG_ARRAYTYPE_P(n + 1);
 
 	idem_digest_rule(include, exclude, rule);
 }
@@ -108,10 +125,8 @@ static bool
 promise_argument(FunctionCallInfo fcinfo, int n, const char *name,
 				 int time, const char *time_name, bool is_local)
 {
-	bool		is_promised;
+	bool		is_promised = flag_argument(fcinfo, n, name);
 
-	refuse_null(fcinfo, n, name);
-	is_promised = PG_GETARG_BOOL(n);
 	if (is_promised && PG_ARGISNULL(time))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -136,10 +151,10 @@ contract_argument(FunctionCallInfo fcinfo, Contract *contract)
 	text	   *channel = idem_argument_label(fcinfo, ARG_CHANNEL, "channel");
 
 	memset(contract, 0, sizeof(Contract));
-	contract->operation = operation_argument(fcinfo);
+	contract->name = name_argument(fcinfo, "operation");
 	contract->is_local = is_local_effect(fcinfo);
-	contract->channel = channel ? text_to_cstring(channel) : contract->operation;
-	rule_argument(fcinfo, &contract->rule);
+	contract->channel = channel ? text_to_cstring(channel) : contract->name;
+	rule_argument(fcinfo, ARG_INCLUDE, &contract->rule);
 
 	refuse_null(fcinfo, ARG_LEASE, "lease");
 	contract->lease = idem_argument_lease(fcinfo, ARG_LEASE, 0);
@@ -171,8 +186,7 @@ contract_argument(FunctionCallInfo fcinfo, Contract *contract)
 	contract->backoff_max =
 		idem_argument_interval(fcinfo, ARG_BACKOFF_MAX, "backoff_max", contract->backoff_base,
 							   RETRY_MAX, "between backoff_base and 30 days", 0);
-	refuse_null(fcinfo, ARG_KEEP_PARAMS, "keep_params");
-	contract->keep_params = PG_GETARG_BOOL(ARG_KEEP_PARAMS);
+	contract->keep_params = flag_argument(fcinfo, ARG_KEEP_PARAMS, "keep_params");
 	if (contract->promise.is_idempotent && !contract->keep_params)
 		refuse("channel_idempotent needs keep_params",
 			   "A repeated call must carry the parameters of the first one, so they have to be on record.");
@@ -206,33 +220,39 @@ is_same_contract(const Contract *a, const Contract *b)
 		a->keep_params == b->keep_params;
 }
 
+/* the definition's arguments, with what is filled in, and who made it when */
 static void
-insert_revision(FunctionCallInfo fcinfo, const Home *home, const Contract *contract)
+insert_revision(FunctionCallInfo fcinfo, const Home *home, Statement *statement,
+				const Contract *contract)
 {
+	int			nargs = PG_NARGS();
 	Datum		values[NARGS + 3];
-	char		nulls[NARGS + 3];
+	bool		nulls[NARGS + 3] = {false};
 
-	for (int i = 0; i < NARGS; i++)
+	for (int i = 0; i < nargs; i++)
 	{
 		values[i] = PG_GETARG_DATUM(i);
-		nulls[i] = PG_ARGISNULL(i) ? 'n' : ' ';
+		nulls[i] = PG_ARGISNULL(i);
 	}
-	values[ARG_CHANNEL] = CStringGetTextDatum(contract->channel);
-	values[NARGS] = Int32GetDatum(contract->revision);
-	values[NARGS + 1] = TimestampTzGetDatum(GetCurrentTimestamp());
-	values[NARGS + 2] = CStringGetTextDatum(GetUserNameFromId(GetUserId(), false));
-	nulls[ARG_CHANNEL] = nulls[NARGS] = nulls[NARGS + 1] = nulls[NARGS + 2] = ' ';
-	idem_statement_run(&insert_contract, home, values, nulls, InvalidSnapshot, NULL, NULL);
+	if (contract->kind == KIND_OPERATION)
+	{
+		values[ARG_CHANNEL] = CStringGetTextDatum(contract->channel);
+		nulls[ARG_CHANNEL] = false;
+	}
+	values[nargs] = Int32GetDatum(contract->revision);
+	values[nargs + 1] = TimestampTzGetDatum(GetCurrentTimestamp());
+	values[nargs + 2] = CStringGetTextDatum(GetUserNameFromId(GetUserId(), false));
+	idem_statement_run(statement, home, values, nulls, InvalidSnapshot, NULL, NULL);
+	CacheInvalidateRelcacheByRelid(idem_home_relation(home, idem_contract_tables[contract->kind]));
+	CommandCounterIncrement();
 }
 
 /* definitions one after another, each on top of what the one before committed */
-static Oid
-lock_contracts(const Home *home)
+static const Contract *
+lock_and_find(const Home *home, ContractKind kind, const char *name)
 {
-	Oid			relid = idem_home_relation(home, "idem_contract");
-
-	LockRelationOid(relid, ShareRowExclusiveLock);
-	return relid;
+	LockRelationOid(idem_home_relation(home, idem_contract_tables[kind]), ShareRowExclusiveLock);
+	return idem_contract_find(home, kind, name, strlen(name));
 }
 
 /* a definition is whole, so a promise is withdrawn by leaving it out: say so */
@@ -249,24 +269,22 @@ notice_withdrawal(const Contract *old, const Contract *contract)
 		what = "channel_queryable is no longer promised";
 	if (what != NULL)
 		ereport(NOTICE,
-				(errmsg("operation \"%s\" promises less than before: %s", contract->operation, what),
+				(errmsg("operation \"%s\" promises less than before: %s", contract->name, what),
 				 errdetail("What is left out of a definition takes its default. Attempts that may have executed are judged by the weaker promise.")));
 }
 
 static int32
 define_operation(FunctionCallInfo fcinfo, const Home *home, Contract *contract)
 {
-	Oid			relid = lock_contracts(home);
-	const Contract *old = idem_contract_find(home, contract->operation,
-											 strlen(contract->operation));
+	const Contract *old = lock_and_find(home, KIND_OPERATION, contract->name);
 
 	if (old != NULL && is_same_contract(old, contract))
 		return old->revision;
 	if (old != NULL && old->is_local != contract->is_local &&
-		idem_store_has_operation(home, contract->operation))
+		idem_store_has_operation(home, contract->name))
 		ereport(ERROR,
 				(errcode(ERRCODE_IDEM_ILLEGAL_TRANSITION),
-				 errmsg("effect of operation \"%s\" cannot change", contract->operation),
+				 errmsg("effect of operation \"%s\" cannot change", contract->name),
 				 errdetail("Actions of it are on record."),
 				 errhint("Define another operation with the other effect.")));
 
@@ -274,9 +292,7 @@ define_operation(FunctionCallInfo fcinfo, const Home *home, Contract *contract)
 	if (old != NULL)
 		notice_withdrawal(old, contract);
 	contract->revision = old == NULL ? 1 : old->revision + 1;
-	insert_revision(fcinfo, home, contract);
-	CacheInvalidateRelcacheByRelid(relid);
-	CommandCounterIncrement();
+	insert_revision(fcinfo, home, &insert_contract, contract);
 	return contract->revision;
 }
 
@@ -296,8 +312,7 @@ idem_define_operation(PG_FUNCTION_ARGS)
 static void
 drop_operation(const Home *home, const char *operation)
 {
-	Oid			relid = lock_contracts(home);
-	const Contract *contract = idem_contract_find(home, operation, strlen(operation));
+	const Contract *contract = lock_and_find(home, KIND_OPERATION, operation);
 	Datum		value = CStringGetTextDatum(operation);
 
 	if (contract == NULL)
@@ -317,7 +332,7 @@ drop_operation(const Home *home, const char *operation)
 		ereport(ERROR,			/* revisions count from 1 without gaps */
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 				 errmsg("operation \"%s\" was redefined by a concurrent transaction", operation)));
-	CacheInvalidateRelcacheByRelid(relid);
+	CacheInvalidateRelcacheByRelid(idem_home_relation(home, idem_contract_tables[KIND_OPERATION]));
 	CommandCounterIncrement();
 }
 
@@ -329,6 +344,43 @@ idem_drop_operation(PG_FUNCTION_ARGS)
 
 	PreventCommandIfReadOnly("idem_drop_operation()");
 	idem_home(fcinfo, &home);
-	drop_operation(&home, operation_argument(fcinfo));
+	drop_operation(&home, name_argument(fcinfo, "operation"));
 	PG_RETURN_VOID();
+}
+
+/* ---- consumers ---- */
+
+/* the arguments of idem_define_consumer(), in order */
+enum
+{
+	CONSUMER_NAME, CONSUMER_INCLUDE, CONSUMER_EXCLUDE, CONSUMER_KEEP_PARAMS, CONSUMER_REBUILD
+};
+
+static int32
+define_consumer(FunctionCallInfo fcinfo, const Home *home, Contract *contract)
+{
+	const Contract *old = lock_and_find(home, KIND_CONSUMER, contract->name);
+
+	if (old != NULL && is_same_rule(&old->rule, &contract->rule) &&
+		old->keep_params == contract->keep_params && old->is_rebuild == contract->is_rebuild)
+		return old->revision;
+	contract->revision = old == NULL ? 1 : old->revision + 1;
+	insert_revision(fcinfo, home, &insert_consumer, contract);
+	return contract->revision;
+}
+
+PG_FUNCTION_INFO_V1(idem_define_consumer);
+Datum
+idem_define_consumer(PG_FUNCTION_ARGS)
+{
+	Contract	contract = {.kind = KIND_CONSUMER};
+	Home		home;
+
+	PreventCommandIfReadOnly("idem_define_consumer()");
+	idem_home(fcinfo, &home);
+	contract.name = name_argument(fcinfo, "consumer");
+	rule_argument(fcinfo, CONSUMER_INCLUDE, &contract.rule);
+	contract.keep_params = flag_argument(fcinfo, CONSUMER_KEEP_PARAMS, "keep_params");
+	contract.is_rebuild = flag_argument(fcinfo, CONSUMER_REBUILD, "rebuild");
+	PG_RETURN_INT32(define_consumer(fcinfo, &home, &contract));
 }

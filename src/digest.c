@@ -204,22 +204,38 @@ idem_digest_in(PG_FUNCTION_ARGS)
 	PG_RETURN_POINTER(digest);
 }
 
-Datum
-idem_digest_out(PG_FUNCTION_ARGS)
+static void
+write_digest(const Digest *digest, char *to)
 {
 	static const char hex[] = "0123456789abcdef";
-	Digest	   *digest = DatumGetDigestP(PG_GETARG_DATUM(0));
-	char	   *string = palloc(TEXT_LENGTH + 1);
-	char	   *to = string + strlen(TEXT_PREFIX);
 
-	memcpy(string, TEXT_PREFIX, strlen(TEXT_PREFIX));
+	memcpy(to, TEXT_PREFIX, strlen(TEXT_PREFIX));
+	to += strlen(TEXT_PREFIX);
 	for (int i = 0; i < HASH_BYTES; i++)
 	{
 		*to++ = hex[digest->hash[i] >> 4];
 		*to++ = hex[digest->hash[i] & 0x0F];
 	}
-	*to = '\0';
+}
+
+Datum
+idem_digest_out(PG_FUNCTION_ARGS)
+{
+	char	   *string = palloc(TEXT_LENGTH + 1);
+
+	write_digest(DatumGetDigestP(PG_GETARG_DATUM(0)), string);
+	string[TEXT_LENGTH] = '\0';
 	PG_RETURN_CSTRING(string);
+}
+
+Datum
+idem_digest_text(const Digest *digest)
+{
+	text	   *string = palloc(VARHDRSZ + TEXT_LENGTH);
+
+	SET_VARSIZE(string, VARHDRSZ + TEXT_LENGTH);
+	write_digest(digest, VARDATA(string));
+	return PointerGetDatum(string);
 }
 
 Datum

@@ -26,6 +26,7 @@
 #include "datatype/timestamp.h"
 #include "executor/spi.h"
 #include "fmgr.h"
+#include "nodes/lockoptions.h"
 #include "storage/itemptr.h"
 #include "storage/lockdefs.h"
 #include "utils/array.h"
@@ -114,7 +115,8 @@ typedef struct Digest
 #define DatumGetDigestP(datum)	((Digest *) DatumGetPointer(datum))
 #define DigestPGetDatum(digest)	PointerGetDatum(digest)
 
-extern Datum idem_digest_out(PG_FUNCTION_ARGS);
+/* its text form, as a statement takes it */
+extern Datum idem_digest_text(const Digest *digest);
 
 /*
  * The digest of the parameters under a rule.  Returns NULL when it was made,
@@ -177,7 +179,7 @@ typedef void (*StatementReader) (SPITupleTable *table, uint64 rows, void *target
 extern void idem_home(FunctionCallInfo fcinfo, Home *home);
 extern Oid	idem_home_relation(const Home *home, const char *name);
 extern uint64 idem_statement_run(Statement *statement, const Home *home, Datum *values,
-								 const char *nulls, Snapshot snapshot,
+								 const bool *nulls, Snapshot snapshot,
 								 StatementReader read, void *target);
 
 /* ---- era.c: the upper half of every generation ---- */
@@ -186,9 +188,16 @@ extern int64 idem_era_floor(const Home *home);
 
 /* ---- contract.c: what an operation promises ---- */
 
+typedef enum ContractKind
+{
+	KIND_OPERATION,				/* of actions */
+	KIND_CONSUMER				/* of events */
+} ContractKind;
+
 typedef struct Contract
 {
-	char	   *operation;		/* its name */
+	ContractKind kind;			/* operations and consumers have names of their own */
+	char	   *name;			/* of the operation or consumer */
 	int32		revision;		/* 1 or more */
 	bool		is_local;		/* effect */
 	char	   *channel;		/* name of the external system */
@@ -199,18 +208,59 @@ typedef struct Contract
 	int64		backoff_base;	/* first step */
 	int64		backoff_max;	/* last step */
 	bool		keep_params;	/* store the parameters */
+	bool		is_rebuild;		/* of a consumer that must start no side effect */
 } Contract;
 
-extern const Contract *idem_contract_find(const Home *home, const char *operation, int length);
-extern const Contract *idem_contract_current(const Home *home, const IdemKey *key);
+extern const char *const idem_contract_tables[];
+
+extern const Contract *idem_contract_find(const Home *home, ContractKind kind,
+										  const char *name, int length);
+extern const Contract *idem_contract_current(const Home *home, ContractKind kind,
+											 const IdemKey *key);
 extern const Contract *idem_contract_revision(const Home *home, const Contract *current,
 											  int32 revision);
 
+/* ---- question.c: same key, same parameters? ---- */
+
+typedef struct Question
+{
+	const IdemKey *key;
+	Jsonb	   *params;			/* NULL: by key alone */
+	const Contract *contract;	/* in force */
+	int32		revision;		/* of what follows; 0: nothing yet */
+	const char *missing;		/* an included pointer that is absent, or NULL */
+	Digest		digest;			/* of the parameters */
+} Question;
+
+/* what a record keeps of the first question */
+typedef struct Fingerprint
+{
+	int32		revision;		/* of the contract it was digested under */
+	bool		has_digest;		/* a tombstone has none and equals everything */
+	Digest		digest;			/* of the parameters */
+	Jsonb	   *params;			/* or NULL: not kept */
+} Fingerprint;
+
+extern bool idem_question_is_same(const Home *home, Question *question,
+								  const Fingerprint *recorded);
+extern ArrayType *idem_question_differences(const Home *home, const Question *question,
+											const Fingerprint *recorded);
+extern void idem_question_record(const Home *home, Question *question, Fingerprint *recorded);
+
 /* ---- look.c: finding a row of ours by its key ---- */
+
+typedef enum StoreResult
+{
+	STORE_DONE,					/* written, or locked */
+	STORE_CHANGED,				/* somebody was faster: look again */
+	STORE_HELD					/* another transaction holds the key (nowait) */
+} StoreResult;
 
 extern Relation idem_look_open(const Home *home, const char *name, int ncolumns, LOCKMODE lock);
 extern void idem_look_values(Relation relation, HeapTuple tuple, Datum **values, bool **nulls);
 extern HeapTuple idem_look(Relation relation, const IdemKey *key, bool *is_own);
+extern StoreResult idem_look_lock(Relation relation, ItemPointerData tid, LockTupleMode mode,
+								  bool nowait);
 extern void idem_look_refuse_newer(void);
 
 /* ---- store.c: the permanent record and what is in flight ---- */
@@ -229,14 +279,11 @@ typedef struct Action
 {
 	const IdemKey *key;			/* as asked for */
 	History		history;		/* what the rules look at */
-	int32		revision;		/* of the contract it was digested under */
-	bool		has_digest;		/* a tombstone has none and equals everything */
-	Digest		digest;			/* of the parameters */
+	Fingerprint fingerprint;	/* of the parameters */
 	TimestampTz occurred_at;	/* or TIME_NONE */
 	TimestampTz created_at;		/* database's clock */
 	TimestampTz updated_at;		/* of the newest move */
-	Jsonb	   *params;			/* or NULL, as the following */
-	Jsonb	   *result;
+	Jsonb	   *result;			/* or NULL, as the following */
 	Jsonb	   *error;
 	text	   *channel_ref;
 	text	   *note;			/* of the operator who resolved it */
@@ -249,13 +296,6 @@ typedef struct Action
 	ItemPointerData lease_tid;	/* likewise */
 } Action;
 
-typedef enum StoreResult
-{
-	STORE_DONE,					/* written, or locked */
-	STORE_CHANGED,				/* somebody was faster: look again */
-	STORE_HELD					/* another transaction holds the key (nowait) */
-} StoreResult;
-
 extern void idem_store_open(Store *store, const Home *home, bool is_writer);
 extern void idem_store_close(Store *store);
 extern bool idem_store_find(Store *store, const IdemKey *key, Action *action);
@@ -264,6 +304,27 @@ extern StoreResult idem_store_lock(Store *store, const Action *action);
 extern StoreResult idem_store_update(Store *store, const Action *old, const Action *action);
 extern void idem_store_update_lease(Store *store, const Action *action);
 extern bool idem_store_has_operation(const Home *home, const char *operation);
+
+/* ---- event.c: what was consumed ---- */
+
+typedef struct Event
+{
+	const IdemKey *key;			/* as asked for */
+	Fingerprint fingerprint;	/* of the payload */
+	TimestampTz occurred_at;	/* or TIME_NONE */
+	Jsonb	   *result;			/* or NULL, as the following */
+	Jsonb	   *transport;
+	bool		is_own;			/* written by this transaction */
+	ItemPointerData tid;		/* of the row that was found */
+} Event;
+
+extern Relation idem_event_open(const Home *home);
+extern bool idem_event_find(Relation relation, const IdemKey *key, Event *event);
+extern bool idem_event_insert(const Home *home, const Event *event);
+extern void idem_event_insert_batch(const Home *home, Event *const *events, int n,
+									bool *is_inserted);
+extern void idem_event_set_result(const Home *home, const Event *event, Jsonb *result);
+extern void idem_event_delete(const Home *home, const Event *event);
 
 /* ---- transaction.c: what this transaction holds open ---- */
 
@@ -274,6 +335,9 @@ extern bool idem_transaction_holds(const IdemKey *key, int64 generation);
 extern void idem_transaction_calling(const IdemKey *key);
 extern bool idem_transaction_is_calling(const IdemKey *key);
 extern void idem_transaction_wrote_external(void);
+extern void idem_transaction_check_start(void);
+extern void idem_transaction_started(void);
+extern void idem_transaction_rebuilds(void);
 
 /* ---- verdict.c: the answer to whoever asks to act ---- */
 
@@ -298,22 +362,8 @@ extern Datum idem_verdict_datum(const Home *home, const Verdict *verdict);
 
 /* ---- action.c: asking to act ---- */
 
-/* what is asked: same key, same parameters? */
-typedef struct Question
-{
-	const IdemKey *key;
-	Jsonb	   *params;			/* NULL: by key alone */
-	const Contract *contract;	/* in force */
-	int32		revision;		/* of what follows; 0: nothing yet */
-	const char *missing;		/* an included pointer that is absent, or NULL */
-	Digest		digest;			/* of the parameters */
-} Question;
-
 extern bool idem_action_find(Store *store, const Contract *contract, const IdemKey *key,
 							 Action *action);
-extern bool idem_action_is_same(Store *store, Question *question, const Action *action);
-extern ArrayType *idem_action_differences(Store *store, const Question *question,
-										  const Action *action);
 extern void idem_action_birth(Store *store, Question *question, TimestampTz occurred_at,
 							  Action *action);
 extern void idem_action_bind(Store *store, const Contract *contract, Action *action);

@@ -198,3 +198,37 @@ idem_look(Relation relation, const IdemKey *key, bool *is_own)
 		return look_by_snapshot(relation, key, is_own);
 	return look_committed(relation, key, is_own);
 }
+
+/*
+ * Locks a row that was found, waiting for whoever has it unless nowait.
+ * STORE_CHANGED: it is not what was found any more.
+ */
+StoreResult
+idem_look_lock(Relation relation, ItemPointerData tid, LockTupleMode mode, bool nowait)
+{
+	TupleTableSlot *slot = table_slot_create(relation, NULL);
+	TM_FailureData failure;
+	TM_Result	result;
+
+	PushActiveSnapshot(GetTransactionSnapshot());
+	result = table_tuple_lock(relation, &tid, GetActiveSnapshot(), slot,
+							  GetCurrentCommandId(true), mode,
+							  nowait ? LockWaitSkip : LockWaitBlock, 0, &failure);
+	PopActiveSnapshot();
+	ExecDropSingleTupleTableSlot(slot);
+
+	switch (result)
+	{
+		case TM_Ok:
+			return STORE_DONE;
+		case TM_WouldBlock:
+			return STORE_HELD;
+		case TM_Updated:
+		case TM_Deleted:
+			if (IsolationUsesXactSnapshot())
+				idem_look_refuse_newer();
+			return STORE_CHANGED;
+		default:
+			elog(ERROR, "unexpected result %d of locking a row", (int) result);
+	}
+}

@@ -33,7 +33,7 @@
 static void
 refuse_conflict(Store *store, const Question *question, const Action *action)
 {
-	ArrayType  *differs = idem_action_differences(store, question, action);
+	ArrayType  *differs = idem_question_differences(&store->home, question, &action->fingerprint);
 	StringInfoData where;
 	Datum	   *pointers;
 	int			npointers = 0;
@@ -64,7 +64,7 @@ settle(Store *store, Question *question, TimestampTz occurred_at, State state, A
 		CHECK_FOR_INTERRUPTS();
 		if (idem_action_find(store, question->contract, question->key, action))
 		{
-			if (!idem_action_is_same(store, question, action))
+			if (!idem_question_is_same(&store->home, question, &action->fingerprint))
 				refuse_conflict(store, question, action);
 			if (!idem_state_is_terminal(action->history.state))
 				idem_action_refuse_own(question->key);
@@ -75,7 +75,10 @@ settle(Store *store, Question *question, TimestampTz occurred_at, State state, A
 		action->history.last_call = state == STATE_SUCCEEDED ? CALL_COMPLETE : CALL_CLAIM;
 		action->history.attempt = 1;
 		if (idem_store_insert(store, action) == STORE_DONE)
+		{
+			idem_transaction_started();
 			return true;
+		}
 	}
 }
 
@@ -87,13 +90,14 @@ open_local(FunctionCallInfo fcinfo, Store *store, Question *question)
 	memset(question, 0, sizeof(Question));
 	question->key = idem_argument_key(fcinfo, 0);
 	question->params = idem_argument_params(fcinfo, 1);
+	idem_transaction_check_start();
 	idem_home(fcinfo, &home);
 	idem_store_open(store, &home, true);
-	question->contract = idem_contract_current(&home, question->key);
+	question->contract = idem_contract_current(&home, KIND_OPERATION, question->key);
 	if (!question->contract->is_local)
 		ereport(ERROR,
 				(errcode(ERRCODE_IDEM_ILLEGAL_TRANSITION),
-				 errmsg("operation \"%s\" is external", question->contract->operation),
+				 errmsg("operation \"%s\" is external", question->contract->name),
 				 errdetail("What commits with the caller's transaction cannot tell whether a channel was called."),
 				 errhint("Claim it with idem_claim(key, params), commit, call the channel, and report with idem_complete(key, generation).")));
 }

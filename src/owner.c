@@ -365,7 +365,7 @@ open_report(FunctionCallInfo fcinfo, Store *store, Report *report)
 		refuse_no_generation(report);
 	idem_home(fcinfo, &home);
 	idem_store_open(store, &home, true);
-	report->contract = idem_contract_current(&home, report->key);
+	report->contract = idem_contract_current(&home, KIND_OPERATION, report->key);
 }
 
 /* the calls whose third argument says something and that return nothing */
@@ -474,13 +474,16 @@ idem_absent(PG_FUNCTION_ARGS)
 	Verdict		verdict;
 
 	PreventCommandIfReadOnly("idem_absent()");
+	idem_transaction_check_start();
 	open_report(fcinfo, &store, &report);
 	report.document = idem_argument_document(fcinfo, 2);
 	apply_report(&store, &report, &action);
-	if (report.judgement.outcome == OUTCOME_EXECUTE)
-		idem_transaction_granted(report.key, action.history.generation,
-								 report.judgement.lease_until, false);
 	idem_action_answer(&store, report.contract, &action, &report.judgement, &verdict);
+	if (report.judgement.outcome == OUTCOME_EXECUTE)
+	{
+		idem_transaction_granted(report.key, verdict.generation, verdict.lease_until, false);
+		idem_transaction_started();
+	}
 	idem_store_close(&store);
 	PG_RETURN_DATUM(idem_verdict_datum(&store.home, &verdict));
 }

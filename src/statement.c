@@ -99,7 +99,7 @@ statement_plan(Statement *statement, const Home *home)
  */
 uint64
 idem_statement_run(Statement *statement, const Home *home, Datum *values,
-				   const char *nulls, Snapshot snapshot,
+				   const bool *nulls, Snapshot snapshot,
 				   StatementReader read, void *target)
 {
 	Oid			save_user;
@@ -108,6 +108,10 @@ idem_statement_run(Statement *statement, const Home *home, Datum *values,
 	int			result;
 	uint64		processed;
 	SPIPlanPtr	plan;
+	char		flags[STATEMENT_MAX_ARGS];
+
+	for (int i = 0; i < statement->nargs; i++)
+		flags[i] = nulls != NULL && nulls[i] ? 'n' : ' ';
 
 	GetUserIdAndSecContext(&save_user, &save_context);
 	SetUserIdAndSecContext(home->owner, save_context |
@@ -117,10 +121,10 @@ idem_statement_run(Statement *statement, const Home *home, Datum *values,
 	plan = statement_plan(statement, home);
 
 	if (snapshot != InvalidSnapshot)
-		result = SPI_execute_snapshot(plan, values, nulls, snapshot, InvalidSnapshot,
+		result = SPI_execute_snapshot(plan, values, flags, snapshot, InvalidSnapshot,
 									  true, false, 0);
 	else
-		result = SPI_execute_plan(plan, values, nulls, false, 0);
+		result = SPI_execute_plan(plan, values, flags, false, 0);
 	if (result != statement->expected)
 		elog(ERROR, "statement returned %s", SPI_result_code_string(result));
 	processed = SPI_processed;

@@ -20,6 +20,7 @@
  * look only.  Results are copied into the caller's memory context.
  */
 #include "idem_action.h"
+#include "row.h"
 
 #include "access/heapam.h"
 #include "access/table.h"
@@ -159,25 +160,6 @@ name_index(Datum value, const char *const *names, int n)
 	elog(ERROR, "unknown name \"%s\" in the record of an action", text_to_cstring(name));
 }
 
-static TimestampTz
-moment_or_none(Datum *values, bool *nulls, int column)
-{
-	return nulls[column - 1] ? TIME_NONE : DatumGetTimestampTz(values[column - 1]);
-}
-
-/* the values of a copied row need no copy of their own, unless short or compressed */
-static Jsonb *
-jsonb_or_null(Datum *values, bool *nulls, int column)
-{
-	return nulls[column - 1] ? NULL : DatumGetJsonbP(values[column - 1]);
-}
-
-static text *
-text_or_null(Datum *values, bool *nulls, int column)
-{
-	return nulls[column - 1] ? NULL : DatumGetTextPP(values[column - 1]);
-}
-
 static void
 read_action(Store *store, HeapTuple tuple, Action *action)
 {
@@ -192,18 +174,18 @@ read_action(Store *store, HeapTuple tuple, Action *action)
 	history->generation = DatumGetInt64(values[ACTION_GENERATION - 1]);
 	history->attempt = DatumGetInt32(values[ACTION_ATTEMPT - 1]);
 	history->has_reference = !nulls[ACTION_CHANNEL_REF - 1];
-	action->revision = DatumGetInt32(values[ACTION_REVISION - 1]);
-	action->has_digest = !nulls[ACTION_DIGEST - 1];
-	if (action->has_digest)
-		action->digest = *DatumGetDigestP(values[ACTION_DIGEST - 1]);
-	action->occurred_at = moment_or_none(values, nulls, ACTION_OCCURRED_AT);
-	action->created_at = moment_or_none(values, nulls, ACTION_CREATED_AT);
-	action->updated_at = moment_or_none(values, nulls, ACTION_UPDATED_AT);
-	action->params = jsonb_or_null(values, nulls, ACTION_PARAMS);
-	action->result = jsonb_or_null(values, nulls, ACTION_RESULT);
-	action->error = jsonb_or_null(values, nulls, ACTION_ERROR);
-	action->channel_ref = text_or_null(values, nulls, ACTION_CHANNEL_REF);
-	action->note = text_or_null(values, nulls, ACTION_NOTE);
+	action->fingerprint.revision = DatumGetInt32(values[ACTION_REVISION - 1]);
+	action->fingerprint.has_digest = !nulls[ACTION_DIGEST - 1];
+	if (action->fingerprint.has_digest)
+		action->fingerprint.digest = *DatumGetDigestP(values[ACTION_DIGEST - 1]);
+	action->occurred_at = row_moment(values, nulls, ACTION_OCCURRED_AT - 1);
+	action->created_at = row_moment(values, nulls, ACTION_CREATED_AT - 1);
+	action->updated_at = row_moment(values, nulls, ACTION_UPDATED_AT - 1);
+	action->fingerprint.params = row_jsonb(values, nulls, ACTION_PARAMS - 1);
+	action->result = row_jsonb(values, nulls, ACTION_RESULT - 1);
+	action->error = row_jsonb(values, nulls, ACTION_ERROR - 1);
+	action->channel_ref = row_text(values, nulls, ACTION_CHANNEL_REF - 1);
+	action->note = row_text(values, nulls, ACTION_NOTE - 1);
 }
 
 static void
@@ -218,16 +200,16 @@ read_lease(Store *store, HeapTuple tuple, Action *action)
 	action->lease_tid = tuple->t_self;
 	if (!nulls[LEASE_GRANTED - 1])
 		history->grant = name_index(values[LEASE_GRANTED - 1], idem_outcome_names, NOUTCOMES);
-	history->granted_at = moment_or_none(values, nulls, LEASE_GRANTED_AT);
-	history->lease_until = moment_or_none(values, nulls, LEASE_UNTIL);
-	history->due_at = moment_or_none(values, nulls, LEASE_DUE_AT);
-	history->first_granted_at = moment_or_none(values, nulls, LEASE_FIRST_GRANTED_AT);
-	history->call_until = moment_or_none(values, nulls, LEASE_CALL_UNTIL);
+	history->granted_at = row_moment(values, nulls, LEASE_GRANTED_AT - 1);
+	history->lease_until = row_moment(values, nulls, LEASE_UNTIL - 1);
+	history->due_at = row_moment(values, nulls, LEASE_DUE_AT - 1);
+	history->first_granted_at = row_moment(values, nulls, LEASE_FIRST_GRANTED_AT - 1);
+	history->call_until = row_moment(values, nulls, LEASE_CALL_UNTIL - 1);
 	history->is_ambiguous = DatumGetBool(values[LEASE_IS_AMBIGUOUS - 1]);
-	action->owner = text_or_null(values, nulls, LEASE_OWNER);
+	action->owner = row_text(values, nulls, LEASE_OWNER - 1);
 	action->first_revision = nulls[LEASE_FIRST_REVISION - 1] ? 0 :
 		DatumGetInt32(values[LEASE_FIRST_REVISION - 1]);
-	action->detail = jsonb_or_null(values, nulls, LEASE_DETAIL);
+	action->detail = row_jsonb(values, nulls, LEASE_DETAIL - 1);
 }
 
 /* a history in which nothing happened yet */
@@ -290,20 +272,6 @@ idem_store_find(Store *store, const IdemKey *key, Action *action)
 
 /* ---- writing ---- */
 
-static void
-set_moment(Datum *values, char *nulls, int n, TimestampTz moment)
-{
-	values[n] = TimestampTzGetDatum(moment);
-	nulls[n] = moment == TIME_NONE ? 'n' : ' ';
-}
-
-static void
-set_pointer(Datum *values, char *nulls, int n, const void *pointer)
-{
-	values[n] = PointerGetDatum(pointer);
-	nulls[n] = pointer == NULL ? 'n' : ' ';
-}
-
 static Datum
 name_datum(const char *name)
 {
@@ -312,23 +280,23 @@ name_datum(const char *name)
 
 /* the columns of idem_lease after the first, as insert and update number them */
 static void
-set_lease_values(Datum *values, char *nulls, const Action *action)
+set_lease_values(Datum *values, bool *nulls, const Action *action)
 {
 	const History *history = &action->history;
 
-	memset(nulls, ' ', LEASE_COLUMNS);
-	set_pointer(values, nulls, 1, action->owner);
-	set_pointer(values, nulls, 2, history->granted_at == TIME_NONE ? NULL :
+	memset(nulls, 0, LEASE_COLUMNS);
+	row_set_pointer(values, nulls, 1, action->owner);
+	row_set_pointer(values, nulls, 2, history->granted_at == TIME_NONE ? NULL :
 				DatumGetPointer(name_datum(idem_outcome_names[history->grant])));
-	set_moment(values, nulls, 3, history->granted_at);
-	set_moment(values, nulls, 4, history->lease_until);
-	set_moment(values, nulls, 5, history->due_at);
-	set_moment(values, nulls, 6, history->first_granted_at);
+	row_set_moment(values, nulls, 3, history->granted_at);
+	row_set_moment(values, nulls, 4, history->lease_until);
+	row_set_moment(values, nulls, 5, history->due_at);
+	row_set_moment(values, nulls, 6, history->first_granted_at);
 	values[7] = Int32GetDatum(action->first_revision);
-	nulls[7] = action->first_revision == 0 ? 'n' : ' ';
-	set_moment(values, nulls, 8, history->call_until);
+	nulls[7] = action->first_revision == 0;
+	row_set_moment(values, nulls, 8, history->call_until);
 	values[9] = BoolGetDatum(history->is_ambiguous);
-	set_pointer(values, nulls, 10, action->detail);
+	row_set_pointer(values, nulls, 10, action->detail);
 }
 
 /* the row is new, or locked, so it cannot be missed unless something suppresses the write */
@@ -343,7 +311,7 @@ static void
 write_lease(Store *store, Statement *statement, Datum first, const Action *action)
 {
 	Datum		values[LEASE_COLUMNS];
-	char		nulls[LEASE_COLUMNS];
+	bool		nulls[LEASE_COLUMNS];
 
 	set_lease_values(values, nulls, action);
 	values[0] = first;
@@ -357,24 +325,22 @@ insert_row(Store *store, const Action *action)
 {
 	const History *history = &action->history;
 	Datum		values[13];
-	char		nulls[13];
+	bool		nulls[13] = {false};
 
-	memset(nulls, ' ', sizeof(nulls));
 	values[0] = PointerGetDatum(action->key);
 	values[1] = name_datum(idem_state_names[history->state]);
 	values[2] = name_datum(idem_call_names[history->last_call]);
 	values[3] = Int64GetDatum(history->generation);
-	values[4] = Int32GetDatum(action->revision);
+	values[4] = Int32GetDatum(action->fingerprint.revision);
 	values[5] = Int32GetDatum(history->attempt);
-	set_pointer(values, nulls, 6, action->has_digest ?
-				DatumGetPointer(CStringGetTextDatum(DatumGetCString(DirectFunctionCall1(idem_digest_out,
-																					   DigestPGetDatum(&action->digest))))) : NULL);
-	set_moment(values, nulls, 7, action->occurred_at);
-	set_moment(values, nulls, 8, action->created_at);
-	set_pointer(values, nulls, 9, action->params);
-	set_pointer(values, nulls, 10, action->result);
-	set_pointer(values, nulls, 11, action->error);
-	set_pointer(values, nulls, 12, action->channel_ref);
+	row_set_pointer(values, nulls, 6, action->fingerprint.has_digest ?
+					DatumGetPointer(idem_digest_text(&action->fingerprint.digest)) : NULL);
+	row_set_moment(values, nulls, 7, action->occurred_at);
+	row_set_moment(values, nulls, 8, action->created_at);
+	row_set_pointer(values, nulls, 9, action->fingerprint.params);
+	row_set_pointer(values, nulls, 10, action->result);
+	row_set_pointer(values, nulls, 11, action->error);
+	row_set_pointer(values, nulls, 12, action->channel_ref);
 	return idem_statement_run(&insert_action, &store->home, values, nulls,
 							  InvalidSnapshot, NULL, NULL);
 }
@@ -443,33 +409,7 @@ idem_store_insert(Store *store, Action *action)
 StoreResult
 idem_store_lock(Store *store, const Action *action)
 {
-	Relation	lease = lease_table(store);
-	TupleTableSlot *slot = table_slot_create(lease, NULL);
-	ItemPointerData tid = action->lease_tid;
-	TM_FailureData failure;
-	TM_Result	result;
-
-	PushActiveSnapshot(GetTransactionSnapshot());
-	result = table_tuple_lock(lease, &tid, GetActiveSnapshot(), slot,
-							  GetCurrentCommandId(true), LockTupleExclusive,
-							  store->nowait ? LockWaitSkip : LockWaitBlock, 0, &failure);
-	PopActiveSnapshot();
-	ExecDropSingleTupleTableSlot(slot);
-
-	switch (result)
-	{
-		case TM_Ok:
-			return STORE_DONE;
-		case TM_WouldBlock:
-			return STORE_HELD;
-		case TM_Updated:
-		case TM_Deleted:
-			if (IsolationUsesXactSnapshot())
-				idem_look_refuse_newer();
-			return STORE_CHANGED;
-		default:
-			elog(ERROR, "unexpected result %d of locking a lease", (int) result);
-	}
+	return idem_look_lock(lease_table(store), action->lease_tid, LockTupleExclusive, store->nowait);
 }
 
 /* replaces the version that was found; its lease row, if any, is locked */
@@ -480,9 +420,8 @@ idem_store_update(Store *store, const Action *old, const Action *action)
 	ItemPointerData tid = old->tid;
 	ItemPointerData lease_tid = old->lease_tid;
 	Datum		values[12];
-	char		nulls[12];
+	bool		nulls[12] = {false};
 
-	memset(nulls, ' ', sizeof(nulls));
 	values[0] = PointerGetDatum(&tid);
 	values[1] = Int64GetDatum(old->history.generation);
 	values[2] = name_datum(idem_state_names[old->history.state]);
@@ -490,11 +429,11 @@ idem_store_update(Store *store, const Action *old, const Action *action)
 	values[4] = name_datum(idem_call_names[history->last_call]);
 	values[5] = Int64GetDatum(history->generation);
 	values[6] = Int32GetDatum(history->attempt);
-	set_moment(values, nulls, 7, action->updated_at);
-	set_pointer(values, nulls, 8, action->result);
-	set_pointer(values, nulls, 9, action->error);
-	set_pointer(values, nulls, 10, action->channel_ref);
-	set_pointer(values, nulls, 11, action->note);
+	row_set_moment(values, nulls, 7, action->updated_at);
+	row_set_pointer(values, nulls, 8, action->result);
+	row_set_pointer(values, nulls, 9, action->error);
+	row_set_pointer(values, nulls, 10, action->channel_ref);
+	row_set_pointer(values, nulls, 11, action->note);
 	if (idem_statement_run(&update_action, &store->home, values, nulls,
 						   InvalidSnapshot, NULL, NULL) == 0)
 		return STORE_CHANGED;

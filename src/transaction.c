@@ -7,6 +7,8 @@
  *	- A grant of an external action may be acted on only after the commit, so
  *	  its owner cannot report in the same transaction; a grant whose lease
  *	  has passed when the commit begins must not become one.
+ *	- A transaction that consumed an event under a rebuilding consumer replays
+ *	  what happened before, so it can start no side effect, in either order.
  *	- A transaction that wrote an external action waits for its commit record
  *	  whatever synchronous_commit says, since a channel is called on the
  *	  strength of it; and it cannot be prepared, since nobody could tell when
@@ -29,7 +31,7 @@
 
 typedef struct Claim
 {
-	IdemKey    *key;			/* a copy */
+	IdemKey    *key;			/* a copy; NULL: a hole */
 	int64		generation;		/* that was granted */
 	TimestampTz lease_until;	/* of an external grant */
 	bool		is_local;		/* must be closed before commit */
@@ -41,36 +43,80 @@ typedef struct Claim
 static Claim *claims = NULL;	/* what this transaction was granted */
 static int	nclaims = 0;		/* how many of them are in use */
 static int	maxclaims = 0;		/* how many there is room for */
-static SubTransactionId external_in = InvalidSubTransactionId;	/* who wrote an external
-																 * action first */
+static int	searched = 0;		/* where the last search ended */
 
-/* the newest entry is looked at first: it is the one asked for nearly always */
-static Claim *
-find_claim(const IdemKey *key)
+/* what the transaction did, each with the subtransaction that did it first, or invalid */
+typedef enum Mark
+{
+	MARK_EXTERNAL,				/* wrote an external action */
+	MARK_REBUILD,				/* consumed under a rebuilding consumer */
+	MARK_STARTED,				/* started a side effect */
+	NMARKS
+} Mark;
+
+static SubTransactionId marked_in[NMARKS];
+
+static bool
+is_open(const Claim *claim)
+{
+	return claim->key != NULL && claim->closed_in == InvalidSubTransactionId;
+}
+
+static bool
+is_of(const Claim *claim, const IdemKey *key)
 {
 	int			length = VARSIZE_ANY_EXHDR(key);
 
-	for (int i = nclaims - 1; i >= 0; i--)
-		if (VARSIZE_ANY_EXHDR(claims[i].key) == length &&
-			memcmp(VARDATA_ANY(claims[i].key), VARDATA_ANY(key), length) == 0)
-			return &claims[i];
+	return claim->key != NULL && VARSIZE_ANY_EXHDR(claim->key) == length &&
+		memcmp(VARDATA_ANY(claim->key), VARDATA_ANY(key), length) == 0;
+}
+
+/*
+ * The claim of a key that is open, of which there is one at the most; or, if
+ * a generation is given, the one that granted it.  The last claim is looked
+ * at first, then from where the search before ended: so that claims that are
+ * closed in the order in which they were made, or in the opposite one, take
+ * no time.
+ */
+static Claim *
+find_claim(const IdemKey *key, int64 generation)
+{
+	for (int n = 0; n <= nclaims; n++)
+	{
+		int			i = n == 0 ? nclaims - 1 : (searched + n - 1) % nclaims;
+
+		if (i < 0)
+			return NULL;
+		if (!is_of(&claims[i], key) ||
+			!(generation == 0 ? is_open(&claims[i]) : claims[i].generation == generation))
+			continue;
+		searched = i;
+		return &claims[i];
+	}
 	return NULL;
 }
 
-/* keeps the order, so that the newest entry of a key stays its last */
+/* leaves a hole, unless it is at the end */
 static void
 remove_claim(Claim *claim)
 {
 	pfree(claim->key);
-	nclaims--;
-	memmove(claim, claim + 1, (claims + nclaims - claim) * sizeof(Claim));
+	claim->key = NULL;
+	while (nclaims > 0 && claims[nclaims - 1].key == NULL)
+		nclaims--;
+}
+
+static bool
+is_marked(Mark mark)
+{
+	return marked_in[mark] != InvalidSubTransactionId;
 }
 
 static const Claim *
 find_open_local(void)
 {
 	for (int i = 0; i < nclaims; i++)
-		if (claims[i].is_local && claims[i].closed_in == InvalidSubTransactionId)
+		if (claims[i].is_local && is_open(&claims[i]))
 			return &claims[i];
 	return NULL;
 }
@@ -101,7 +147,7 @@ check_external_grants(void)
 	TimestampTz now = GetCurrentTimestamp();
 
 	for (int i = 0; i < nclaims; i++)
-		if (!claims[i].is_local && claims[i].closed_in == InvalidSubTransactionId &&
+		if (!claims[i].is_local && is_open(&claims[i]) &&
 			claims[i].lease_until <= now)
 			ereport(ERROR,
 					(errcode(ERRCODE_IDEM_STALE_GENERATION),
@@ -115,7 +161,7 @@ static void
 check_prepare(void)
 {
 	check_local_claims();
-	if (external_in != InvalidSubTransactionId)
+	if (is_marked(MARK_EXTERNAL))
 		ereport(ERROR,
 				(errcode(ERRCODE_IDEM_ILLEGAL_TRANSITION),
 				 errmsg("cannot prepare a transaction that wrote an external action"),
@@ -127,7 +173,7 @@ check_prepare(void)
 static void
 wait_for_commit(void)
 {
-	if (external_in != InvalidSubTransactionId && synchronous_commit < SYNCHRONOUS_COMMIT_ON)
+	if (is_marked(MARK_EXTERNAL) && synchronous_commit < SYNCHRONOUS_COMMIT_ON)
 		set_config_option("synchronous_commit", "on", PGC_USERSET, PGC_S_SESSION,
 						  GUC_ACTION_LOCAL, true, 0, false);
 }
@@ -149,8 +195,8 @@ at_transaction(XactEvent event, void *arg)
 		case XACT_EVENT_ABORT:
 		case XACT_EVENT_PREPARE:
 			claims = NULL;
-			nclaims = maxclaims = 0;
-			external_in = InvalidSubTransactionId;
+			nclaims = maxclaims = searched = 0;
+			memset(marked_in, 0, sizeof(marked_in));
 			break;
 		default:
 			break;
@@ -167,8 +213,9 @@ hand_to_parent(SubTransactionId self, SubTransactionId parent)
 		if (claims[i].closed_in == self)
 			claims[i].closed_in = parent;
 	}
-	if (external_in == self)
-		external_in = parent;
+	for (int i = 0; i < NMARKS; i++)
+		if (marked_in[i] == self)
+			marked_in[i] = parent;
 }
 
 static void
@@ -178,11 +225,12 @@ withdraw(SubTransactionId self)
 	{
 		if (claims[i].closed_in == self)
 			claims[i].closed_in = InvalidSubTransactionId;
-		if (claims[i].claimed_in == self)
+		if (claims[i].key != NULL && claims[i].claimed_in == self)
 			remove_claim(&claims[i]);
 	}
-	if (external_in == self)
-		external_in = InvalidSubTransactionId;
+	for (int i = 0; i < NMARKS; i++)
+		if (marked_in[i] == self)
+			marked_in[i] = InvalidSubTransactionId;
 }
 
 static void
@@ -243,16 +291,16 @@ idem_transaction_granted(const IdemKey *key, int64 generation, TimestampTz lease
 }
 
 /*
- * The newest grant of the key, if this transaction made it, is owed nothing
- * any more.  That an external one was made here is still to be known: its
- * owner cannot report success before the commit, whatever else he said.
+ * The grant of the key, if this transaction made it, is owed nothing any
+ * more.  That an external one was made here is still to be known: its owner
+ * cannot report success before the commit, whatever else he said.
  */
 void
 idem_transaction_closed(const IdemKey *key)
 {
-	Claim	   *claim = find_claim(key);
+	Claim	   *claim = find_claim(key, 0);
 
-	if (claim == NULL || claim->closed_in != InvalidSubTransactionId)
+	if (claim == NULL)
 		return;
 	if (claim->is_local && claim->claimed_in == GetCurrentSubTransactionId())
 		remove_claim(claim);
@@ -264,30 +312,67 @@ idem_transaction_closed(const IdemKey *key)
 bool
 idem_transaction_holds(const IdemKey *key, int64 generation)
 {
-	const Claim *claim = find_claim(key);
-
-	return claim != NULL && claim->generation == generation;
+	return find_claim(key, generation) != NULL;
 }
 
 /* the claim just made belongs to idem_call() */
 void
 idem_transaction_calling(const IdemKey *key)
 {
-	find_claim(key)->is_call = true;
+	find_claim(key, 0)->is_call = true;
 }
 
 bool
 idem_transaction_is_calling(const IdemKey *key)
 {
-	const Claim *claim = find_claim(key);
+	const Claim *claim = find_claim(key, 0);
 
-	return claim != NULL && claim->is_call && claim->closed_in == InvalidSubTransactionId;
+	return claim != NULL && claim->is_call;
+}
+
+/* a subtransaction inside the one that is marked already changes nothing */
+static void
+set_mark(Mark mark)
+{
+	register_callbacks();
+	if (!is_marked(mark))
+		marked_in[mark] = GetCurrentSubTransactionId();
 }
 
 void
 idem_transaction_wrote_external(void)
 {
-	register_callbacks();
-	if (external_in == InvalidSubTransactionId)
-		external_in = GetCurrentSubTransactionId();
+	set_mark(MARK_EXTERNAL);
+}
+
+static void
+refuse_side_effect(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_SIDE_EFFECTS_SUPPRESSED),
+			 errmsg("side effects are suppressed in this transaction"),
+			 errdetail("It consumes events under a consumer that was defined with rebuild => true."),
+			 errhint("Write the projection only; what the events caused was caused when they came first.")));
+}
+
+/* before anything that could start a side effect */
+void
+idem_transaction_check_start(void)
+{
+	if (is_marked(MARK_REBUILD))
+		refuse_side_effect();
+}
+
+void
+idem_transaction_started(void)
+{
+	set_mark(MARK_STARTED);
+}
+
+void
+idem_transaction_rebuilds(void)
+{
+	if (is_marked(MARK_STARTED))
+		refuse_side_effect();
+	set_mark(MARK_REBUILD);
 }
