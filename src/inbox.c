@@ -1,0 +1,429 @@
+/*
+ * inbox.c
+ *		Each event once per consumer.
+ *
+ * An event is a fact; consuming it is recorded in the transaction that acts
+ * on it, and commits with that or not at all.  The key names the consumer, so
+ * one consumer's record never hides an event from another.  As with actions,
+ * the unique index decides who is first, the loser waits for the winner and
+ * judges the committed row, and the payload is compared before anything is
+ * called a duplicate.
+ *
+ * A batch is judged as its events would be one after another, but written by
+ * one statement in the order of the keys.
+ */
+#include "idem_action.h"
+#include "row.h"
+
+#include "access/table.h"
+#include "catalog/pg_type.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "tcop/utility.h"
+#include "utils/builtins.h"
+#include "utils/tuplestore.h"
+
+typedef enum Consumption
+{
+	CONSUMED_FIRST,
+	CONSUMED_DUPLICATE,
+	CONSUMED_CONFLICT
+} Consumption;
+
+static const char *const consumption_names[] = {
+	[CONSUMED_FIRST] = "first",
+	[CONSUMED_DUPLICATE] = "duplicate",
+	[CONSUMED_CONFLICT] = "conflict"
+};
+
+typedef struct Inbox
+{
+	Home		home;			/* where it is */
+	Relation	relation;		/* idem_event, locked until the transaction ends */
+} Inbox;
+
+static void
+open_inbox(FunctionCallInfo fcinfo, Inbox *inbox)
+{
+	idem_home(fcinfo, &inbox->home);
+	inbox->relation = idem_event_open(&inbox->home);
+}
+
+static void
+close_inbox(Inbox *inbox)
+{
+	table_close(inbox->relation, NoLock);
+}
+
+/* the consumer's contract; consuming under a rebuilding one binds the transaction */
+static void
+set_consumer(Inbox *inbox, Question *question)
+{
+	question->contract = idem_contract_current(&inbox->home, KIND_CONSUMER, question->key);
+	if (question->contract->is_rebuild)
+		idem_transaction_rebuilds();
+}
+
+static Consumption
+judge(Inbox *inbox, Question *question, const Event *event)
+{
+	return idem_question_is_same(&inbox->home, question, &event->fingerprint) ?
+		CONSUMED_DUPLICATE : CONSUMED_CONFLICT;
+}
+
+/* ---- one event ---- */
+
+/* settles who is first; *event is what is on record afterwards */
+static Consumption
+consume(Inbox *inbox, Question *question, TimestampTz occurred_at, Jsonb *transport, Event *event)
+{
+	for (;;)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (idem_event_find(inbox->relation, question->key, event))
+			return judge(inbox, question, event);
+		idem_question_record(&inbox->home, question, &event->fingerprint);
+		event->occurred_at = occurred_at;
+		event->transport = transport;
+		if (idem_event_insert(&inbox->home, event))
+			return CONSUMED_FIRST;
+	}
+}
+
+static Datum
+consumption_datum(const Inbox *inbox, const Question *question, const Event *event,
+				  Consumption consumption)
+{
+	Datum		values[3];
+	bool		nulls[3] = {false};
+
+	values[0] = CStringGetTextDatum(consumption_names[consumption]);
+	row_set_pointer(values, nulls, 1,
+					consumption == CONSUMED_DUPLICATE ? event->result : NULL);
+	row_set_pointer(values, nulls, 2, consumption == CONSUMED_CONFLICT ?
+					idem_question_differences(&inbox->home, question, &event->fingerprint) : NULL);
+	return idem_row_datum(&inbox->home, values, nulls, lengthof(values));
+}
+
+static Jsonb *
+payload_argument(FunctionCallInfo fcinfo, int n)
+{
+	if (PG_ARGISNULL(n))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("payload must not be null")));
+	return PG_GETARG_JSONB_P(n);
+}
+
+PG_FUNCTION_INFO_V1(idem_consume);
+Datum
+idem_consume(PG_FUNCTION_ARGS)
+{
+	Question	question = {0};
+	Consumption consumption;
+	Inbox		inbox;
+	Event		event;
+
+	PreventCommandIfReadOnly("idem_consume()");
+	question.key = idem_argument_key(fcinfo, 0);
+	question.params = payload_argument(fcinfo, 1);
+	open_inbox(fcinfo, &inbox);
+	set_consumer(&inbox, &question);
+	consumption = consume(&inbox, &question, idem_argument_moment(fcinfo, 2, "occurred_at"),
+						  idem_argument_document(fcinfo, 3), &event);
+	close_inbox(&inbox);
+	PG_RETURN_DATUM(consumption_datum(&inbox, &question, &event, consumption));
+}
+
+/* ---- by the transaction that was first ---- */
+
+static void
+find_own(Inbox *inbox, const IdemKey *key, Event *event)
+{
+	if (!idem_event_find(inbox->relation, key, event))
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_UNKNOWN_ACTION),
+				 errmsg("event \"%s\" is not on record", idem_key_cstring(key)),
+				 errdetail("This transaction has not consumed it."),
+				 errhint("Consume it first: SELECT * FROM idem_consume(key, payload);")));
+	if (!event->is_own)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_ILLEGAL_TRANSITION),
+				 errmsg("event \"%s\" was consumed by another transaction", idem_key_cstring(key)),
+				 errdetail("What is on record of an event is never changed once it is committed."),
+				 errhint("Only the transaction that was answered first keeps a result or withdraws the record.")));
+}
+
+static void
+keep_result(Inbox *inbox, const IdemKey *key, Jsonb *result)
+{
+	Event		event;
+
+	find_own(inbox, key, &event);
+	if (event.result == NULL)
+		idem_event_set_result(&inbox->home, &event, result);
+	else if (result == NULL ||
+			 compareJsonbContainers(&event.result->root, &result->root) != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_RESULT_CONFLICT),
+				 errmsg("event \"%s\" has another result already", idem_key_cstring(key)),
+				 errdetail("This transaction has kept one before."),
+				 errhint("Keep the result once, when it is final.")));
+}
+
+PG_FUNCTION_INFO_V1(idem_consume_result);
+Datum
+idem_consume_result(PG_FUNCTION_ARGS)
+{
+	const IdemKey *key;
+	Inbox		inbox;
+
+	PreventCommandIfReadOnly("idem_consume_result()");
+	key = idem_argument_key(fcinfo, 0);
+	open_inbox(fcinfo, &inbox);
+	keep_result(&inbox, key, idem_argument_document(fcinfo, 1));
+	close_inbox(&inbox);
+	PG_RETURN_VOID();
+}
+
+PG_FUNCTION_INFO_V1(idem_unconsume);
+Datum
+idem_unconsume(PG_FUNCTION_ARGS)
+{
+	const IdemKey *key;
+	Inbox		inbox;
+	Event		event;
+
+	PreventCommandIfReadOnly("idem_unconsume()");
+	key = idem_argument_key(fcinfo, 0);
+	open_inbox(fcinfo, &inbox);
+	find_own(&inbox, key, &event);
+	idem_event_delete(&inbox.home, &event);
+	close_inbox(&inbox);
+	PG_RETURN_VOID();
+}
+
+/* ---- many events ---- */
+
+typedef struct BatchItem
+{
+	int			position;		/* in the input, from 1 */
+	Question	question;		/* key and payload */
+	TimestampTz occurred_at;	/* or TIME_NONE */
+	Jsonb	   *transport;		/* or NULL */
+	Event		event;			/* on record; of the first of its key only */
+	struct BatchItem *leader;		/* the first of its key */
+	Consumption consumption;	/* the answer */
+} BatchItem;
+
+/* the elements of an array argument; n < 0: any number */
+static int
+array_argument(FunctionCallInfo fcinfo, int arg, const char *name, int n,
+			   int16 length, bool is_by_value, char align, Datum **values, bool **nulls)
+{
+	ArrayType  *array;
+	int			found;
+
+	*values = NULL;
+	if (PG_ARGISNULL(arg))
+		return n;
+	array = PG_GETARG_ARRAYTYPE_P(arg);
+	if (ARR_NDIM(array) > 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must have one dimension", name)));
+	deconstruct_array(array, ARR_ELEMTYPE(array), length, is_by_value, align, values, nulls, &found);
+	if (n >= 0 && found != n)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s has another length than keys", name),
+				 errdetail("It has %d elements, keys has %d.", found, n)));
+	return found;
+}
+
+static void
+refuse_null_element(const char *name, int position)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+			 errmsg("%s must not be null", name),
+			 errdetail("The one at position %d is.", position)));
+}
+
+static BatchItem *
+batch_argument(FunctionCallInfo fcinfo, Inbox *inbox, int *n)
+{
+	Datum	   *keys,
+			   *payloads,
+			   *moments,
+			   *transports;
+	bool	   *key_nulls,
+			   *payload_nulls,
+			   *moment_nulls,
+			   *transport_nulls;
+	BatchItem	   *items;
+
+	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("%s must not be null", PG_ARGISNULL(0) ? "keys" : "payloads")));
+	*n = array_argument(fcinfo, 0, "keys", -1, -1, false, TYPALIGN_INT, &keys, &key_nulls);
+	array_argument(fcinfo, 1, "payloads", *n, -1, false, TYPALIGN_INT, &payloads, &payload_nulls);
+	array_argument(fcinfo, 2, "occurred_at", *n, 8, FLOAT8PASSBYVAL, TYPALIGN_DOUBLE,
+				   &moments, &moment_nulls);
+	array_argument(fcinfo, 3, "transport", *n, -1, false, TYPALIGN_INT,
+				   &transports, &transport_nulls);
+
+	items = palloc0(Max(*n, 1) * sizeof(BatchItem));
+	for (int i = 0; i < *n; i++)
+	{
+		BatchItem	   *item = &items[i];
+
+		item->position = i + 1;
+		if (key_nulls[i])
+			refuse_null_element("key", item->position);
+		if (payload_nulls[i])
+			refuse_null_element("payload", item->position);
+		item->question.key = (IdemKey *) DatumGetTextPP(keys[i]);
+		item->question.params = DatumGetJsonbP(payloads[i]);
+		item->occurred_at = moments == NULL || moment_nulls[i] ? TIME_NONE :
+			DatumGetTimestampTz(moments[i]);
+		if (item->occurred_at == DT_NOEND || (moments != NULL && !moment_nulls[i] &&
+											  item->occurred_at == DT_NOBEGIN))
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("occurred_at must be finite")));
+		item->transport = transports == NULL || transport_nulls[i] ? NULL :
+			DatumGetJsonbP(transports[i]);
+		set_consumer(inbox, &item->question);
+	}
+	return items;
+}
+
+static int
+compare_keys(const IdemKey *a, const IdemKey *b)
+{
+	int			a_length = VARSIZE_ANY_EXHDR(a);
+	int			b_length = VARSIZE_ANY_EXHDR(b);
+	int			order = memcmp(VARDATA_ANY(a), VARDATA_ANY(b), Min(a_length, b_length));
+
+	return order != 0 ? order : (a_length > b_length) - (a_length < b_length);
+}
+
+/* by key, and the first of a key before the others */
+static int
+compare_items(const void *a, const void *b)
+{
+	const BatchItem *one = *(BatchItem *const *) a;
+	const BatchItem *two = *(BatchItem *const *) b;
+	int			order = compare_keys(one->question.key, two->question.key);
+
+	return order != 0 ? order : (one->position > two->position) - (one->position < two->position);
+}
+
+/* in the order of their keys, those that are the first of theirs */
+static int
+find_leaders(BatchItem *items, int n, BatchItem **leaders)
+{
+	BatchItem	  **sorted = palloc(Max(n, 1) * sizeof(BatchItem *));
+	int			nleaders = 0;
+
+	for (int i = 0; i < n; i++)
+		sorted[i] = &items[i];
+	qsort(sorted, n, sizeof(BatchItem *), compare_items);
+	for (int i = 0; i < n; i++)
+	{
+		if (nleaders == 0 ||
+			compare_keys(sorted[i]->question.key, leaders[nleaders - 1]->question.key) != 0)
+			leaders[nleaders++] = sorted[i];
+		sorted[i]->leader = leaders[nleaders - 1];
+	}
+	return nleaders;
+}
+
+/* writes what is new and finds the rest; whoever lost a race looks again */
+static void
+settle_leaders(Inbox *inbox, BatchItem **leaders, int nleaders)
+{
+	Event	  **events = palloc(Max(nleaders, 1) * sizeof(Event *));
+	bool	   *is_inserted = palloc(Max(nleaders, 1) * sizeof(bool));
+
+	for (int i = 0; i < nleaders; i++)
+	{
+		Event	   *event = &leaders[i]->event;
+
+		event->key = leaders[i]->question.key;
+		event->occurred_at = leaders[i]->occurred_at;
+		event->transport = leaders[i]->transport;
+	}
+	while (nleaders > 0)
+	{
+		int			nleft = 0;
+
+		CHECK_FOR_INTERRUPTS();
+		for (int i = 0; i < nleaders; i++)
+		{
+			events[i] = &leaders[i]->event;
+			idem_question_record(&inbox->home, &leaders[i]->question, &events[i]->fingerprint);
+		}
+		idem_event_insert_batch(&inbox->home, events, nleaders, is_inserted);
+		for (int i = 0; i < nleaders; i++)
+		{
+			Event		found;
+
+			leaders[i]->consumption = CONSUMED_FIRST;
+			if (is_inserted[i])
+				continue;
+			if (idem_event_find(inbox->relation, events[i]->key, &found))
+			{
+				leaders[i]->event = found;
+				leaders[i]->consumption = judge(inbox, &leaders[i]->question, &found);
+			}
+			else
+				leaders[nleft++] = leaders[i];
+		}
+		nleaders = nleft;
+	}
+}
+
+static void
+put_items(ReturnSetInfo *rsinfo, const BatchItem *items, int n)
+{
+	for (int i = 0; i < n; i++)
+	{
+		const BatchItem *item = &items[i];
+		Datum		values[5];
+		bool		nulls[5] = {false};
+
+		values[0] = Int32GetDatum(item->position);
+		values[1] = PointerGetDatum(item->question.key);
+		values[2] = JsonbPGetDatum(item->question.params);
+		values[3] = CStringGetTextDatum(consumption_names[item->consumption]);
+		row_set_pointer(values, nulls, 4, item->consumption == CONSUMED_DUPLICATE ?
+						item->leader->event.result : NULL);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+}
+
+PG_FUNCTION_INFO_V1(idem_consume_batch);
+Datum
+idem_consume_batch(PG_FUNCTION_ARGS)
+{
+	Inbox		inbox;
+	BatchItem	   *items;
+	BatchItem	  **leaders;
+	int			n;
+
+	PreventCommandIfReadOnly("idem_consume_batch()");
+	InitMaterializedSRF(fcinfo, 0);
+	open_inbox(fcinfo, &inbox);
+	items = batch_argument(fcinfo, &inbox, &n);
+	leaders = palloc(Max(n, 1) * sizeof(BatchItem *));
+	settle_leaders(&inbox, leaders, find_leaders(items, n, leaders));
+	for (int i = 0; i < n; i++)
+		if (items[i].leader != &items[i])
+			items[i].consumption = judge(&inbox, &items[i].question, &items[i].leader->event);
+	put_items((ReturnSetInfo *) fcinfo->resultinfo, items, n);
+	close_inbox(&inbox);
+	return (Datum) 0;
+}
