@@ -1,0 +1,334 @@
+/*
+ * guard.c
+ *		The trigger of a table with a machine.
+ *
+ * It fires after each row is written, so it judges what is stored, whatever
+ * other triggers made of it, and an INSERT that became the UPDATE of an
+ * upsert is judged as what it is.
+ *
+ * A row that moves to another partition is deleted in one and inserted in the
+ * other, two events that follow each other.  The deleted version says on the
+ * page that it moved; what it held is kept for the insertion that comes next,
+ * which is then judged as the update that it is.
+ *
+ * Machines are compiled once for each trigger and kept until the table's
+ * relation cache entry is invalidated.
+ */
+#include "idem_action.h"
+#include "machine.h"
+
+#include "access/htup_details.h"
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "commands/trigger.h"
+#include "executor/tuptable.h"
+#include "storage/proc.h"
+#include "utils/builtins.h"
+#include "utils/datum.h"
+#include "utils/hsearch.h"
+#include "utils/inval.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+
+typedef struct KeptMachine
+{
+	Oid			trigger;		/* hash key */
+	Oid			relid;			/* of its table */
+	bool		is_valid;		/* else compile anew */
+	MemoryContext context;		/* owns the machine */
+	Machine		machine;
+} KeptMachine;
+
+/* what the guard looks at of a row */
+typedef struct Facts
+{
+	int			state;			/* -1: none of the machine's */
+	bool		has_generation;
+	int64		generation;
+	Datum	   *values;			/* of the immutable columns */
+	bool	   *nulls;
+} Facts;
+
+/* a row on its way to another partition */
+typedef struct Moving
+{
+	bool		is_set;
+	Oid			root;			/* the partitioned table at the top */
+	LocalTransactionId lxid;	/* in this transaction */
+	SubTransactionId subid;		/* and subtransaction */
+	Facts		facts;			/* what the deleted version held */
+} Moving;
+
+static HTAB *kept = NULL;		/* machines by trigger */
+static Moving moving;			/* between two events of one row */
+
+static void
+forget_machines(Datum arg, Oid relid)
+{
+	HASH_SEQ_STATUS status;
+	KeptMachine *entry;
+
+	hash_seq_init(&status, kept);
+	while ((entry = hash_seq_search(&status)) != NULL)
+		if (relid == InvalidOid || relid == entry->relid)
+			entry->is_valid = false;
+}
+
+static void
+create_cache(void)
+{
+	HASHCTL		control = {.keysize = sizeof(Oid), .entrysize = sizeof(KeptMachine),
+	.hcxt = CacheMemoryContext};
+
+	kept = hash_create("idem_action machines", 16, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	CacheRegisterRelcacheCallback(forget_machines, (Datum) 0);
+}
+
+static void
+compile(KeptMachine *entry, Relation relation, Trigger *trigger)
+{
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "idem_action machine",
+												  ALLOCSET_SMALL_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(context);
+	MachineText text;
+
+	idem_machine_text(relation, trigger, &text);
+	idem_machine_compile(relation, &text, &entry->machine);
+	MemoryContextSwitchTo(old);
+
+	MemoryContextSetParent(context, CacheMemoryContext);
+	entry->context = context;
+	entry->relid = RelationGetRelid(relation);
+	entry->is_valid = true;
+}
+
+static const Machine *
+machine_of(Relation relation, Trigger *trigger)
+{
+	KeptMachine *entry;
+	bool		is_found;
+
+	if (kept == NULL)
+		create_cache();
+	entry = hash_search(kept, &trigger->tgoid, HASH_ENTER, &is_found);
+	if (!is_found)
+	{
+		entry->is_valid = false;
+		entry->context = NULL;
+	}
+	if (entry->is_valid)
+		return &entry->machine;
+	if (entry->context != NULL)
+		MemoryContextDelete(entry->context);
+	entry->context = NULL;
+	compile(entry, relation, trigger);
+	return &entry->machine;
+}
+
+/* ---- facts ---- */
+
+static void
+read_facts(const Machine *machine, TupleTableSlot *slot, Facts *facts)
+{
+	bool		isnull;
+	Datum		value = slot_getattr(slot, machine->state, &isnull);
+
+	facts->state = idem_machine_state(machine, value, isnull);
+	facts->has_generation = false;
+	if (machine->generation != 0)
+	{
+		value = slot_getattr(slot, machine->generation, &isnull);
+		facts->has_generation = !isnull;
+		facts->generation = isnull ? 0 :
+			machine->generation_type == INT8OID ? DatumGetInt64(value) : DatumGetInt32(value);
+	}
+	facts->values = palloc(Max(machine->nimmutable, 1) * sizeof(Datum));
+	facts->nulls = palloc(Max(machine->nimmutable, 1) * sizeof(bool));
+	for (int i = 0; i < machine->nimmutable; i++)
+		facts->values[i] = slot_getattr(slot, machine->immutable[i], &facts->nulls[i]);
+}
+
+static const char *
+state_name(const Machine *machine, int state)
+{
+	return state < 0 ? NULL : machine->states[state];
+}
+
+static void
+refuse_unknown(Relation relation)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_ILLEGAL_TRANSITION),
+			 errmsg("row of table \"%s\" is in no state of its machine", RelationGetRelationName(relation)),
+			 errdetail("The machine names every state that a row may be in; null is none."),
+			 errhint("Write one of them, or define the machine anew with idem_define_machine."),
+			 errtable(relation)));
+}
+
+static void
+check_insert(Relation relation, const Machine *machine, const Facts *row)
+{
+	if (row->state < 0)
+		refuse_unknown(relation);
+	if (!machine->is_initial[row->state])
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_ILLEGAL_TRANSITION),
+				 errmsg("row of table \"%s\" cannot begin in state \"%s\"",
+						RelationGetRelationName(relation), state_name(machine, row->state)),
+				 errdetail("It is not an initial state of the machine."),
+				 errhint("Insert the row in an initial state and move it on from there."),
+				 errtable(relation)));
+}
+
+static void
+check_move(Relation relation, const Machine *machine, const Facts *old, const Facts *row)
+{
+	if (row->state < 0)
+		refuse_unknown(relation);
+	if (old->state == row->state)
+		return;
+	if (old->state < 0 || !machine->is_legal[old->state * machine->nstates + row->state])
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_ILLEGAL_TRANSITION),
+				 errmsg("row of table \"%s\" cannot move from state \"%s\" to \"%s\"",
+						RelationGetRelationName(relation),
+						old->state < 0 ? "?" : state_name(machine, old->state),
+						state_name(machine, row->state)),
+				 errdetail(old->state >= 0 && machine->is_terminal[old->state] ?
+						   "A terminal state is never left." :
+						   "The machine has no such transition."),
+				 errhint("Look at the row's state before moving it: idem_transition() does both at once."),
+				 errtable(relation)));
+}
+
+static void
+check_generation(Relation relation, const Facts *old, const Facts *row)
+{
+	if (!old->has_generation ||
+		(row->has_generation && row->generation >= old->generation))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_STALE_GENERATION),
+			 errmsg("generation of a row of table \"%s\" cannot be lowered", RelationGetRelationName(relation)),
+			 errdetail("The row has generation " INT64_FORMAT ".", old->generation),
+			 errhint("A newer owner has written the row: roll back and look again."),
+			 errtable(relation)));
+}
+
+static void
+check_immutable(Relation relation, const Machine *machine, const Facts *old, const Facts *row)
+{
+	TupleDesc	desc = RelationGetDescr(relation);
+
+	for (int i = 0; i < machine->nimmutable; i++)
+	{
+		Form_pg_attribute column = TupleDescAttr(desc, machine->immutable[i] - 1);
+
+		if (old->nulls[i] == row->nulls[i] &&
+			(old->nulls[i] || datum_image_eq(old->values[i], row->values[i],
+											 column->attbyval, column->attlen)))
+			continue;
+		ereport(ERROR,
+				(errcode(ERRCODE_CHECK_VIOLATION),
+				 errmsg("column \"%s\" of table \"%s\" is immutable", NameStr(column->attname),
+						RelationGetRelationName(relation)),
+				 errdetail("Its value was settled when the row was inserted."),
+				 errtablecol(relation, machine->immutable[i])));
+	}
+}
+
+static void
+check_update(Relation relation, const Machine *machine, const Facts *old, const Facts *row)
+{
+	check_move(relation, machine, old, row);
+	check_generation(relation, old, row);
+	check_immutable(relation, machine, old, row);
+}
+
+/* ---- rows between partitions ---- */
+
+static void
+keep_moving(Relation relation, const Machine *machine, TupleTableSlot *slot)
+{
+	MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
+	TupleDesc	desc = RelationGetDescr(relation);
+
+	read_facts(machine, slot, &moving.facts);
+	for (int i = 0; i < machine->nimmutable; i++)
+	{
+		Form_pg_attribute column = TupleDescAttr(desc, machine->immutable[i] - 1);
+
+		if (!moving.facts.nulls[i])
+			moving.facts.values[i] = datumCopy(moving.facts.values[i], column->attbyval,
+											   column->attlen);
+	}
+	MemoryContextSwitchTo(old);
+	moving.root = idem_machine_root(relation);
+	moving.lxid = idem_local_xid();
+	moving.subid = GetCurrentSubTransactionId();
+	moving.is_set = true;
+}
+
+/* is this insertion the second half of a move? */
+static bool
+take_moving(Relation relation)
+{
+	bool		is_moving = moving.is_set && moving.lxid == idem_local_xid() &&
+		moving.subid == GetCurrentSubTransactionId() && moving.root == idem_machine_root(relation);
+
+	moving.is_set = false;
+	return is_moving;
+}
+
+/* ---- the trigger ---- */
+
+static void
+check_protocol(FunctionCallInfo fcinfo)
+{
+	TriggerData *data = (TriggerData *) fcinfo->context;
+
+	if (!CALLED_AS_TRIGGER(fcinfo) ||
+		!TRIGGER_FIRED_AFTER(data->tg_event) || !TRIGGER_FIRED_FOR_ROW(data->tg_event) ||
+		data->tg_trigger->tgnargs != GUARD_ARGUMENTS)
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("idem_guard is called otherwise than by a trigger that idem_define_machine made")));
+}
+
+PG_FUNCTION_INFO_V1(idem_guard);
+Datum
+idem_guard(PG_FUNCTION_ARGS)
+{
+	TriggerData *data = (TriggerData *) fcinfo->context;
+	Relation	relation;
+	const Machine *machine;
+	Facts		old;
+	Facts		row;
+
+	if (CALLED_AS_TRIGGER(fcinfo) && TRIGGER_FIRED_FOR_STATEMENT(data->tg_event))
+		return PointerGetDatum(NULL);	/* somebody enabled the list of columns */
+	check_protocol(fcinfo);
+	relation = data->tg_relation;
+	machine = machine_of(relation, data->tg_trigger);
+	if (TRIGGER_FIRED_BY_DELETE(data->tg_event))
+	{
+		moving.is_set = false;
+		if (HeapTupleHeaderIndicatesMovedPartitions(data->tg_trigtuple->t_data))
+			keep_moving(relation, machine, data->tg_trigslot);
+	}
+	else if (TRIGGER_FIRED_BY_INSERT(data->tg_event))
+	{
+		read_facts(machine, data->tg_trigslot, &row);
+		if (take_moving(relation))
+			check_update(relation, machine, &moving.facts, &row);
+		else
+			check_insert(relation, machine, &row);
+	}
+	else
+	{
+		read_facts(machine, data->tg_trigslot, &old);
+		read_facts(machine, data->tg_newslot, &row);
+		check_update(relation, machine, &old, &row);
+	}
+	return PointerGetDatum(NULL);
+}

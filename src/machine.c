@@ -1,0 +1,546 @@
+/*
+ * machine.c
+ *		Defining the state machine of an application's table.
+ *
+ * The definition is checked whole against the table before the trigger is
+ * made: columns exist and have fitting types, every state can be reached,
+ * nothing leads out of a terminal one, and no row is in a state that the
+ * machine does not know.  The trigger is made as the caller, who must own
+ * the table.
+ */
+#include "idem_action.h"
+#include "machine.h"
+
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/partition.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_enum.h"
+#include "catalog/pg_type.h"
+#include "commands/trigger.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "tcop/utility.h"
+#include "utils/acl.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/syscache.h"
+
+static void refuse(const char *format,...) pg_attribute_printf(1, 2) pg_attribute_noreturn();
+
+static void
+refuse(const char *format,...)
+{
+	char		message[512];
+	va_list		args;
+
+	va_start(args, format);
+	vsnprintf(message, sizeof(message), format, args);
+	va_end(args);
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("%s", message)));
+}
+
+/* ---- compiling ---- */
+
+static ArrayType *
+list_of(const char *literal)
+{
+	return DatumGetArrayTypeP(OidInputFunctionCall(F_ARRAY_IN, unconstify(char *, literal),
+												   TEXTOID, -1));
+}
+
+static Trigger *
+trigger_named(Relation relation, const char *name)
+{
+	TriggerDesc *desc = relation->trigdesc;
+
+	for (int i = 0; desc != NULL && i < desc->numtriggers; i++)
+		if (strcmp(desc->triggers[i].tgname, name) == 0)
+			return &desc->triggers[i];
+	return NULL;
+}
+
+/* the table on which a machine was defined, of which this may be a partition */
+Oid
+idem_machine_root(Relation relation)
+{
+	Oid			relid = RelationGetRelid(relation);
+
+	/* a machine may also be defined on a partition itself */
+	if (!relation->rd_rel->relispartition || trigger_named(relation, COLUMNS_TRIGGER) != NULL)
+		return relid;
+	return llast_oid(get_partition_ancestors(relid));
+}
+
+static char **
+names_of(ArrayType *array, int *n)
+{
+	Datum	   *values;
+	char	  **names;
+
+	deconstruct_array(array, TEXTOID, -1, false, TYPALIGN_INT, &values, NULL, n);
+	names = palloc(Max(*n, 1) * sizeof(char *));
+	for (int i = 0; i < *n; i++)
+		names[i] = TextDatumGetCString(values[i]);
+	return names;
+}
+
+static AttrNumber
+column_of(Relation relation, const char *name, Oid *type)
+{
+	AttrNumber	column = get_attnum(RelationGetRelid(relation), name);
+
+	if (column <= 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_COLUMN),
+				 errmsg("column \"%s\" of table \"%s\" does not exist", name,
+						RelationGetRelationName(relation))));
+	*type = TupleDescAttr(RelationGetDescr(relation), column - 1)->atttypid;
+	return column;
+}
+
+static int
+state_named(const Machine *machine, const char *name, int length)
+{
+	for (int i = 0; i < machine->nstates; i++)
+		if (strncmp(machine->states[i], name, length) == 0 && machine->states[i][length] == '\0')
+			return i;
+	return -1;
+}
+
+/* the index of a state, which is made if it is new */
+static int
+add_state(Machine *machine, char *name)
+{
+	int			i = state_named(machine, name, strlen(name));
+
+	if (i >= 0)
+		return i;
+	machine->states[machine->nstates] = name;
+	return machine->nstates++;
+}
+
+static void
+mark_states(Machine *machine, ArrayType *array, bool *marks)
+{
+	int			n;
+	char	  **names = names_of(array, &n);
+
+	for (int i = 0; i < n; i++)
+		marks[add_state(machine, names[i])] = true;
+}
+
+static Oid
+label_of(Oid type, const char *name)
+{
+	HeapTuple	tuple = SearchSysCache2(ENUMTYPOIDNAME, ObjectIdGetDatum(type),
+										CStringGetDatum(name));
+	Oid			label;
+
+	if (!HeapTupleIsValid(tuple))
+		refuse("state \"%s\" is not a value of type %s", name, format_type_be(type));
+	label = ((Form_pg_enum) GETSTRUCT(tuple))->oid;
+	ReleaseSysCache(tuple);
+	return label;
+}
+
+static void
+compile_columns(Relation relation, const MachineText *text, Machine *machine)
+{
+	int			n;
+	char	  **names = names_of(text->immutable_columns, &n);
+	Oid			type;
+
+	machine->state = column_of(relation, text->state_column, &machine->state_type);
+	if (machine->state_type != TEXTOID && machine->state_type != VARCHAROID &&
+		!type_is_enum(machine->state_type))
+		refuse("state column \"%s\" is neither text, varchar nor an enum", text->state_column);
+
+	if (text->generation_column[0] != '\0')
+	{
+		machine->generation = column_of(relation, text->generation_column,
+										&machine->generation_type);
+		if (machine->generation_type != INT8OID && machine->generation_type != INT4OID)
+			refuse("generation column \"%s\" is neither integer nor bigint", text->generation_column);
+	}
+
+	machine->nimmutable = n;
+	machine->immutable = palloc(Max(n, 1) * sizeof(AttrNumber));
+	for (int i = 0; i < n; i++)
+	{
+		machine->immutable[i] = column_of(relation, names[i], &type);
+		if (machine->immutable[i] == machine->state || machine->immutable[i] == machine->generation)
+			refuse("column \"%s\" cannot be immutable: it is the state or the generation", names[i]);
+	}
+}
+
+static void
+compile_states(const MachineText *text, Machine *machine)
+{
+	int			n;
+	char	  **names = names_of(text->transitions, &n);
+	int			max = n + ARR_DIMS(text->initial)[0] +
+		(ARR_NDIM(text->terminal) == 0 ? 0 : ARR_DIMS(text->terminal)[0]);
+
+	machine->states = palloc0(max * sizeof(char *));
+	machine->is_initial = palloc0(max * sizeof(bool));
+	machine->is_terminal = palloc0(max * sizeof(bool));
+	for (int i = 0; i < n; i++)
+		add_state(machine, names[i]);
+	mark_states(machine, text->initial, machine->is_initial);
+	mark_states(machine, text->terminal, machine->is_terminal);
+
+	machine->is_legal = palloc0(machine->nstates * machine->nstates * sizeof(bool));
+	for (int i = 0; i < n; i += 2)
+		machine->is_legal[add_state(machine, names[i]) * machine->nstates +
+						  add_state(machine, names[i + 1])] = true;
+
+	if (!type_is_enum(machine->state_type))
+		return;
+	machine->labels = palloc(machine->nstates * sizeof(Oid));
+	for (int i = 0; i < machine->nstates; i++)
+		machine->labels[i] = label_of(machine->state_type, machine->states[i]);
+}
+
+void
+idem_machine_compile(Relation relation, const MachineText *text, Machine *machine)
+{
+	memset(machine, 0, sizeof(Machine));
+	compile_columns(relation, text, machine);
+	compile_states(text, machine);
+}
+
+/* the index of a row's state, -1 if the machine does not know it */
+int
+idem_machine_state(const Machine *machine, Datum value, bool isnull)
+{
+	text	   *name;
+
+	if (isnull)
+		return -1;
+	if (machine->labels == NULL)
+	{
+		name = DatumGetTextPP(value);
+		return state_named(machine, VARDATA_ANY(name), VARSIZE_ANY_EXHDR(name));
+	}
+	for (int i = 0; i < machine->nstates; i++)
+		if (machine->labels[i] == DatumGetObjectId(value))
+			return i;
+	return -1;
+}
+
+Trigger *
+idem_machine_trigger(Relation relation)
+{
+	Trigger    *trigger = trigger_named(relation, GUARD_TRIGGER);
+
+	return trigger != NULL && trigger->tgnargs == GUARD_ARGUMENTS ? trigger : NULL;
+}
+
+/* the columns by the names that they have now */
+static void
+read_columns(Relation root, bool has_generation, MachineText *text)
+{
+	Trigger    *columns = trigger_named(root, COLUMNS_TRIGGER);
+	TupleDesc	desc = RelationGetDescr(root);
+	int			first = has_generation ? 2 : 1;
+	Datum	   *names;
+
+	if (columns == NULL || columns->tgnattr < first)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("machine of table \"%s\" is damaged", RelationGetRelationName(root)),
+				 errdetail("Its trigger \"%s\" is missing.", COLUMNS_TRIGGER),
+				 errhint("Call idem_define_machine again.")));
+	text->state_column = pstrdup(NameStr(TupleDescAttr(desc, columns->tgattr[0] - 1)->attname));
+	text->generation_column = has_generation ?
+		pstrdup(NameStr(TupleDescAttr(desc, columns->tgattr[1] - 1)->attname)) : "";
+	names = palloc(columns->tgnattr * sizeof(Datum));
+	for (int i = first; i < columns->tgnattr; i++)
+		names[i - first] = CStringGetTextDatum(NameStr(TupleDescAttr(desc, columns->tgattr[i] - 1)->attname));
+	text->immutable_columns = construct_array(names, columns->tgnattr - first, TEXTOID, -1, false,
+											  TYPALIGN_INT);
+}
+
+void
+idem_machine_text(Relation relation, const Trigger *trigger, MachineText *text)
+{
+	Relation	root = table_open(idem_machine_root(relation), AccessShareLock);
+
+	text->transitions = list_of(trigger->tgargs[GUARD_TRANSITIONS]);
+	text->initial = list_of(trigger->tgargs[GUARD_INITIAL]);
+	text->terminal = list_of(trigger->tgargs[GUARD_TERMINAL]);
+	read_columns(root, strcmp(trigger->tgargs[GUARD_HAS_GENERATION], "true") == 0, text);
+	table_close(root, NoLock);
+}
+
+/* ---- checking ---- */
+
+static void
+check_reachable(const Machine *machine)
+{
+	bool	   *is_reached = palloc0(machine->nstates * sizeof(bool));
+	bool		is_growing = true;
+
+	memcpy(is_reached, machine->is_initial, machine->nstates * sizeof(bool));
+	while (is_growing)
+	{
+		is_growing = false;
+		for (int from = 0; from < machine->nstates; from++)
+			for (int to = 0; to < machine->nstates; to++)
+				if (is_reached[from] && !is_reached[to] &&
+					machine->is_legal[from * machine->nstates + to])
+					is_reached[to] = is_growing = true;
+	}
+	for (int i = 0; i < machine->nstates; i++)
+		if (!is_reached[i])
+			refuse("state \"%s\" cannot be reached from an initial one", machine->states[i]);
+}
+
+static void
+check_terminal(const Machine *machine)
+{
+	for (int from = 0; from < machine->nstates; from++)
+		for (int to = 0; to < machine->nstates; to++)
+			if (machine->is_terminal[from] && machine->is_legal[from * machine->nstates + to])
+				refuse("terminal state \"%s\" must not be left, but a transition leads to \"%s\"",
+					   machine->states[from], machine->states[to]);
+}
+
+/* no row may be where the machine has no rules for it */
+static void
+check_rows(Relation relation, const MachineText *text, const Machine *machine)
+{
+	Datum	   *names = palloc(machine->nstates * sizeof(Datum));
+	Oid			argtypes[1] = {TEXTARRAYOID};
+	Datum		args[1];
+	char	   *query;
+	const char *column = quote_identifier(text->state_column);
+
+	for (int i = 0; i < machine->nstates; i++)
+		names[i] = CStringGetTextDatum(machine->states[i]);
+	args[0] = PointerGetDatum(construct_array(names, machine->nstates, TEXTOID, -1, false,
+											  TYPALIGN_INT));
+	query = psprintf("SELECT 1 FROM %s WHERE %s IS NULL OR %s::pg_catalog.text OPERATOR(pg_catalog.<>) ALL ($1) LIMIT 1",
+					 quote_qualified_identifier(get_namespace_name(RelationGetNamespace(relation)),
+												RelationGetRelationName(relation)),
+					 column, column);
+	if (SPI_execute_with_args(query, 1, argtypes, args, NULL, false, 1) != SPI_OK_SELECT)
+		elog(ERROR, "could not look at the rows of the table");
+	if (SPI_processed > 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_CHECK_VIOLATION),
+				 errmsg("table \"%s\" holds a row in no state of the machine",
+						RelationGetRelationName(relation)),
+				 errhint("Name every state that rows are in, or mend the rows first."),
+				 errtable(relation)));
+}
+
+/* ---- defining ---- */
+
+static ArrayType *
+states_argument(FunctionCallInfo fcinfo, int n, const char *name, bool is_needed)
+{
+	ArrayType  *array;
+
+	if (PG_ARGISNULL(n))
+	{
+		if (is_needed)
+			ereport(ERROR,
+					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+					 errmsg("%s must not be null", name)));
+		return construct_empty_array(TEXTOID);
+	}
+	array = PG_GETARG_ARRAYTYPE_P(n);
+	if (array_contains_nulls(array))
+		refuse("%s must not hold nulls", name);
+	if (is_needed && ARR_NDIM(array) == 0)
+		refuse("%s must not be empty", name);
+	return array;
+}
+
+static void
+machine_argument(FunctionCallInfo fcinfo, MachineText *text)
+{
+	if (PG_ARGISNULL(1))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("state_column must not be null")));
+	text->state_column = NameStr(*PG_GETARG_NAME(1));
+	text->transitions = states_argument(fcinfo, 2, "transitions", true);
+	if (ARR_NDIM(text->transitions) != 2 || ARR_DIMS(text->transitions)[1] != 2)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("transitions must be pairs of states"),
+				 errhint("Write ARRAY[['UNPAID','PAID'],['UNPAID','CLOSED']].")));
+	text->initial = states_argument(fcinfo, 3, "initial", true);
+	text->terminal = states_argument(fcinfo, 4, "terminal", false);
+	if (ARR_NDIM(text->initial) != 1 || ARR_NDIM(text->terminal) > 1)
+		refuse("initial and terminal must be lists of states");
+	text->generation_column = PG_ARGISNULL(5) ? "" : NameStr(*PG_GETARG_NAME(5));
+	text->immutable_columns = PG_ARGISNULL(6) ? construct_empty_array(TEXTOID) :
+		PG_GETARG_ARRAYTYPE_P(6);
+	if (ARR_NDIM(text->immutable_columns) > 1 || array_contains_nulls(text->immutable_columns))
+		refuse("immutable_columns must be a list of columns");
+}
+
+static Relation
+open_own_table(FunctionCallInfo fcinfo)
+{
+	Oid			relid;
+	Relation	relation;
+
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("table must not be null")));
+	relid = PG_GETARG_OID(0);
+	relation = table_open(relid, ShareRowExclusiveLock);
+	if (!idem_owns_table(relid))
+		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_TABLE, RelationGetRelationName(relation));
+	if (relation->rd_rel->relkind != RELKIND_RELATION &&
+		relation->rd_rel->relkind != RELKIND_PARTITIONED_TABLE)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" is not a table", RelationGetRelationName(relation))));
+	return relation;
+}
+
+static char *
+list_literal(ArrayType *array)
+{
+	return quote_literal_cstr(OidOutputFunctionCall(F_ARRAY_OUT, PointerGetDatum(array)));
+}
+
+static void
+run_utility(const char *command)
+{
+	if (SPI_execute(command, false, 0) != SPI_OK_UTILITY)
+		elog(ERROR, "could not run: %s", command);
+}
+
+static char *
+table_name(Relation relation)
+{
+	return quote_qualified_identifier(get_namespace_name(RelationGetNamespace(relation)),
+									  RelationGetRelationName(relation));
+}
+
+/* what is to be known of a table that must not be open while it is altered */
+typedef struct Target
+{
+	char	   *name;			/* qualified and quoted */
+	bool		is_partition;	/* rows may move to or from another */
+	bool		has_guard;
+	bool		has_columns;
+} Target;
+
+static Target
+close_target(Relation relation)
+{
+	Target		target = {
+		.name = table_name(relation),
+		.is_partition = relation->rd_rel->relkind == RELKIND_PARTITIONED_TABLE ||
+			relation->rd_rel->relispartition,
+		.has_guard = idem_machine_trigger(relation) != NULL,
+		.has_columns = trigger_named(relation, COLUMNS_TRIGGER) != NULL
+	};
+
+	table_close(relation, NoLock);
+	return target;
+}
+
+static void
+drop_triggers(const Target *target)
+{
+	if (target->has_guard)
+		run_utility(psprintf("DROP TRIGGER " GUARD_TRIGGER " ON %s", target->name));
+	if (target->has_columns)
+		run_utility(psprintf("DROP TRIGGER " COLUMNS_TRIGGER " ON %s", target->name));
+}
+
+static char *
+column_list(const MachineText *text)
+{
+	StringInfoData list;
+	int			n;
+	char	  **names = names_of(text->immutable_columns, &n);
+
+	initStringInfo(&list);
+	appendStringInfoString(&list, quote_identifier(text->state_column));
+	if (text->generation_column[0] != '\0')
+		appendStringInfo(&list, ", %s", quote_identifier(text->generation_column));
+	for (int i = 0; i < n; i++)
+		appendStringInfo(&list, ", %s", quote_identifier(names[i]));
+	return list.data;
+}
+
+/* a row that moves between partitions is deleted here and inserted there */
+static void
+create_triggers(const Home *home, const Target *target, const MachineText *text)
+{
+	const char *schema = quote_identifier(get_namespace_name(home->schema));
+
+	run_utility(psprintf("CREATE TRIGGER " COLUMNS_TRIGGER " BEFORE UPDATE OF %s ON %s"
+						 " FOR EACH STATEMENT EXECUTE FUNCTION %s.idem_guard()",
+						 column_list(text), target->name, schema));
+	run_utility(psprintf("ALTER TABLE ONLY %s DISABLE TRIGGER " COLUMNS_TRIGGER, target->name));
+	run_utility(psprintf("CREATE TRIGGER " GUARD_TRIGGER " AFTER INSERT OR UPDATE%s ON %s"
+						 " FOR EACH ROW EXECUTE FUNCTION %s.idem_guard(%s, %s, %s, %s)",
+						 target->is_partition ? " OR DELETE" : "", target->name, schema,
+						 list_literal(text->transitions), list_literal(text->initial),
+						 list_literal(text->terminal),
+						 text->generation_column[0] != '\0' ? "'true'" : "'false'"));
+}
+
+PG_FUNCTION_INFO_V1(idem_define_machine);
+Datum
+idem_define_machine(PG_FUNCTION_ARGS)
+{
+	Home		home;
+	MachineText text;
+	Machine		machine;
+	Relation	relation;
+	Target		target;
+
+	PreventCommandIfReadOnly("idem_define_machine()");
+	idem_home(fcinfo, &home);
+	relation = open_own_table(fcinfo);
+	machine_argument(fcinfo, &text);
+	idem_machine_compile(relation, &text, &machine);
+	check_terminal(&machine);
+	check_reachable(&machine);
+
+	SPI_connect();
+	check_rows(relation, &text, &machine);
+	target = close_target(relation);
+	drop_triggers(&target);
+	create_triggers(&home, &target, &text);
+	SPI_finish();
+	PG_RETURN_VOID();
+}
+
+PG_FUNCTION_INFO_V1(idem_drop_machine);
+Datum
+idem_drop_machine(PG_FUNCTION_ARGS)
+{
+	Relation	relation;
+	Target		target;
+
+	PreventCommandIfReadOnly("idem_drop_machine()");
+	relation = open_own_table(fcinfo);
+	if (idem_machine_trigger(relation) == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("table \"%s\" has no machine", RelationGetRelationName(relation))));
+	target = close_target(relation);
+	SPI_connect();
+	drop_triggers(&target);
+	SPI_finish();
+	PG_RETURN_VOID();
+}
