@@ -98,7 +98,8 @@ class Worker:
             self.session.call("idem_release", key, verdict["generation"])
             return "keep"
         try:
-            status, answer = self.channel.pay(key, params)
+            # the recorded parameters: a call that may be repeated must say the same again
+            status, answer = self.channel.pay(key, verdict["params"])
         except NO_ANSWER:
             tell("no answer")
             self.session.call("idem_mark_unknown", key, verdict["generation"])
@@ -117,11 +118,11 @@ class Worker:
         reference = answer["reference"]
         try:
             self.session.transaction(
-                "INSERT INTO refund_entry VALUES (%s, %s, %s)"
-                % (literal(key), literal(params["amount"]), literal(reference)),
                 "SELECT idem_complete(%s, %s, %s, %s)"
                 % (literal(key), literal(verdict["generation"]), literal({"reference": reference}),
-                   literal(reference)))
+                   literal(reference)),
+                "INSERT INTO refund_entry VALUES (%s, %s, %s)"
+                % (literal(key), literal(params["amount"]), literal(reference)))
         except SqlError as error:
             tell("refused", sqlstate=error.sqlstate, text=str(error))
             return "keep"
