@@ -209,7 +209,7 @@ read_uint16(const char *from)
 }
 
 static void
-read_decimal(const char *datum, Decimal *decimal)
+read_decimal(const char *datum, Decimal *parts)
 {
 	const char *data = VARDATA_ANY(datum);
 	int			length = VARSIZE_ANY_EXHDR(datum);
@@ -222,26 +222,26 @@ read_decimal(const char *datum, Decimal *decimal)
 			elog(ERROR, "jsonb holds a number that is not finite");
 			break;
 		case NUMERIC_KIND_SHORT:
-			decimal->is_negative = (header & SHORT_NEGATIVE) != 0;
-			decimal->weight = header & SHORT_WEIGHT_MASK;
+			parts->is_negative = (header & SHORT_NEGATIVE) != 0;
+			parts->weight = header & SHORT_WEIGHT_MASK;
 			if ((header & SHORT_WEIGHT_NEGATIVE) != 0)
-				decimal->weight -= SHORT_WEIGHT_MASK + 1;
+				parts->weight -= SHORT_WEIGHT_MASK + 1;
 			break;
 		default:
-			decimal->is_negative = (header & NUMERIC_KIND_NEGATIVE) != 0;
-			decimal->weight = (int16) read_uint16(data + sizeof(uint16));
+			parts->is_negative = (header & NUMERIC_KIND_NEGATIVE) != 0;
+			parts->weight = (int16) read_uint16(data + sizeof(uint16));
 			header_length += sizeof(uint16);
 			break;
 	}
-	decimal->digits = data + header_length;
-	decimal->ndigits = (length - header_length) / (int) sizeof(uint16);
+	parts->digits = data + header_length;
+	parts->ndigits = (length - header_length) / (int) sizeof(uint16);
 
 	/* numeric.c leaves no zeros at an end, but equality must not need that */
-	while (decimal->ndigits > 0 && read_uint16(decimal->digits) == 0)
+	while (parts->ndigits > 0 && read_uint16(parts->digits) == 0)
 	{
-		decimal->digits += sizeof(uint16);
-		decimal->ndigits--;
-		decimal->weight--;
+		parts->digits += sizeof(uint16);
+		parts->ndigits--;
+		parts->weight--;
 	}
 }
 
@@ -263,9 +263,9 @@ put_digit(char *to, uint32 digit)
  * *point is where the decimal point belongs, counted from the first.
  */
 static int
-decimal_digits(const Decimal *decimal, char *digits, int *point)
+decimal_digits(const Decimal *parts, char *digits, int *point)
 {
-	uint32		first = read_uint16(decimal->digits);
+	uint32		first = read_uint16(parts->digits);
 	int			leading = (first < 10) ? 3 : (first < 100) ? 2 : (first < 1000) ? 1 : 0;
 	char		group[DIGIT_CHARS];
 	char	   *to = digits;
@@ -273,11 +273,11 @@ decimal_digits(const Decimal *decimal, char *digits, int *point)
 	(void) put_digit(group, first);
 	for (int i = leading; i < DIGIT_CHARS; i++)
 		*to++ = group[i];
-	for (int i = 1; i < decimal->ndigits; i++)
-		to = put_digit(to, read_uint16(decimal->digits + i * sizeof(uint16)));
+	for (int i = 1; i < parts->ndigits; i++)
+		to = put_digit(to, read_uint16(parts->digits + i * sizeof(uint16)));
 	while (to[-1] == '0')
 		to--;
-	*point = DIGIT_CHARS * (decimal->weight + 1) - leading;
+	*point = DIGIT_CHARS * (parts->weight + 1) - leading;
 	return to - digits;
 }
 
@@ -325,24 +325,24 @@ put_plain_form(char *to, const char *from, int ndigits, int point)
 static void
 put_number(CanonicalText *out, const char *datum)
 {
-	Decimal		decimal;
+	Decimal		parts;
 	char	   *to;
 	char	   *digits;
 	int			ndigits;
 	int			point;
 
-	read_decimal(datum, &decimal);
-	if (decimal.ndigits == 0)
+	read_decimal(datum, &parts);
+	if (parts.ndigits == 0)
 	{
 		put_char(out, '0');
 		return;
 	}
-	to = reserve(out, (Size) decimal.ndigits * DIGIT_CHARS + NUMBER_LEAD + NUMBER_TRAIL);
+	to = reserve(out, (Size) parts.ndigits * DIGIT_CHARS + NUMBER_LEAD + NUMBER_TRAIL);
 
 	/* the digits first, behind all that may come before them; then moved left */
 	digits = to + NUMBER_LEAD;
-	ndigits = decimal_digits(&decimal, digits, &point);
-	if (decimal.is_negative)
+	ndigits = decimal_digits(&parts, digits, &point);
+	if (parts.is_negative)
 		*to++ = '-';
 	if (point > MAX_PLAIN_POINT || point < MIN_PLAIN_POINT)
 		to = put_exponent_form(to, digits, ndigits, point);

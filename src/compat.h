@@ -46,7 +46,7 @@ idem_unpin_search_path(int level)
 static inline int
 idem_pin_search_path(void)
 {
-	OverrideSearchPath path = {.schemas = NIL, .addCatalog = true, .addTemp = false};
+	OverrideSearchPath path = {.schemas = NIL,.addCatalog = true,.addTemp = false};
 
 	PushOverrideSearchPath(&path);
 	return 0;

@@ -37,7 +37,8 @@ typedef struct CachedContract
 
 static MemoryContext cache_context = NULL;	/* owns what follows */
 static CachedContract *cache = NULL;	/* what has been read */
-static Oid	cache_schema = InvalidOid;	/* from which schema's tables; invalid: stale */
+static Oid	cache_schema = InvalidOid;	/* from which schema's tables;
+										 * invalid: stale */
 static Oid	cache_relids[2] = {InvalidOid, InvalidOid}; /* those tables, by kind */
 
 const char *const idem_contract_tables[] = {

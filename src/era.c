@@ -51,7 +51,8 @@ typedef struct Era
 } Era;
 
 static Era	cached;				/* what was last read from the table */
-static Oid	cached_relid = InvalidOid;	/* the table, or invalid: nothing cached */
+static Oid	cached_relid = InvalidOid;	/* the table, or invalid: nothing
+										 * cached */
 
 static Statement select_era = {
 	"SELECT era, system_identifier, timeline, database_oid, table_oid FROM %1$s.idem_era",

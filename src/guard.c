@@ -77,7 +77,7 @@ forget_machines(Datum arg, Oid relid)
 static void
 create_cache(void)
 {
-	HASHCTL		control = {.keysize = sizeof(Oid), .entrysize = sizeof(KeptMachine),
+	HASHCTL		control = {.keysize = sizeof(Oid),.entrysize = sizeof(KeptMachine),
 	.hcxt = CacheMemoryContext};
 
 	kept = hash_create("idem_action machines", 16, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
@@ -90,10 +90,10 @@ compile(KeptMachine *entry, Relation relation, Trigger *trigger)
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "idem_action machine",
 												  ALLOCSET_SMALL_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(context);
-	MachineText text;
+	MachineText wording;
 
-	idem_machine_text(relation, trigger, &text);
-	idem_machine_compile(relation, &text, &entry->machine);
+	idem_machine_text(relation, trigger, &wording);
+	idem_machine_compile(relation, &wording, &entry->machine);
 	MemoryContextSwitchTo(old);
 
 	MemoryContextSetParent(context, CacheMemoryContext);
@@ -306,7 +306,8 @@ idem_guard(PG_FUNCTION_ARGS)
 	Facts		row;
 
 	if (CALLED_AS_TRIGGER(fcinfo) && TRIGGER_FIRED_FOR_STATEMENT(data->tg_event))
-		return PointerGetDatum(NULL);	/* somebody enabled the list of columns */
+		return PointerGetDatum(NULL);	/* somebody enabled the list of
+										 * columns */
 	check_protocol(fcinfo);
 	relation = data->tg_relation;
 	machine = machine_of(relation, data->tg_trigger);

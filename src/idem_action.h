@@ -87,7 +87,8 @@ typedef struct JsonPointer
 
 typedef struct DigestRule
 {
-	bool		include;		/* pointers name what counts, else what does not */
+	bool		include;		/* pointers name what counts, else what does
+								 * not */
 	int			npointers;		/* 0: everything counts */
 	JsonPointer *pointers;		/* in the order of the contract */
 } DigestRule;
@@ -196,7 +197,8 @@ typedef enum ContractKind
 
 typedef struct Contract
 {
-	ContractKind kind;			/* operations and consumers have names of their own */
+	ContractKind kind;			/* operations and consumers have names of
+								 * their own */
 	char	   *name;			/* of the operation or consumer */
 	int32		revision;		/* 1 or more */
 	bool		is_local;		/* effect */
@@ -208,7 +210,8 @@ typedef struct Contract
 	int64		backoff_base;	/* first step */
 	int64		backoff_max;	/* last step */
 	bool		keep_params;	/* store the parameters */
-	bool		is_rebuild;		/* of a consumer that must start no side effect */
+	bool		is_rebuild;		/* of a consumer that must start no side
+								 * effect */
 } Contract;
 
 extern const char *const idem_contract_tables[];
@@ -270,7 +273,8 @@ typedef struct Store
 	Home		home;			/* schema and owner */
 	Relation	action;			/* idem_action, locked until the transaction
 								 * ends */
-	Relation	lease;			/* idem_lease, likewise; NULL until it is needed */
+	Relation	lease;			/* idem_lease, likewise; NULL until it is
+								 * needed */
 	LOCKMODE	lock;			/* on both */
 	bool		nowait;			/* do not wait for other transactions */
 } Store;
@@ -288,7 +292,8 @@ typedef struct Action
 	text	   *channel_ref;
 	text	   *note;			/* of the operator who resolved it */
 	text	   *owner;			/* of the newest grant; in flight only */
-	int32		first_revision; /* of the contract at the first acting grant, or 0 */
+	int32		first_revision; /* of the contract at the first acting grant,
+								 * or 0 */
 	Jsonb	   *detail;			/* last said by an owner; in flight only */
 	bool		is_own;			/* written by this transaction */
 	bool		has_lease;		/* there is a row of idem_lease */

@@ -39,7 +39,8 @@ static const char *const consumption_names[] = {
 typedef struct Inbox
 {
 	Home		home;			/* where it is */
-	Relation	relation;		/* idem_event, locked until the transaction ends */
+	Relation	relation;		/* idem_event, locked until the transaction
+								 * ends */
 } Inbox;
 
 static void
@@ -212,7 +213,7 @@ typedef struct BatchItem
 	TimestampTz occurred_at;	/* or TIME_NONE */
 	Jsonb	   *transport;		/* or NULL */
 	Event		event;			/* on record; of the first of its key only */
-	struct BatchItem *leader;		/* the first of its key */
+	struct BatchItem *leader;	/* the first of its key */
 	Consumption consumption;	/* the answer */
 } BatchItem;
 
@@ -261,7 +262,7 @@ batch_argument(FunctionCallInfo fcinfo, Inbox *inbox, int *n)
 			   *payload_nulls,
 			   *moment_nulls,
 			   *transport_nulls;
-	BatchItem	   *items;
+	BatchItem  *items;
 
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
 		ereport(ERROR,
@@ -277,7 +278,7 @@ batch_argument(FunctionCallInfo fcinfo, Inbox *inbox, int *n)
 	items = palloc0(Max(*n, 1) * sizeof(BatchItem));
 	for (int i = 0; i < *n; i++)
 	{
-		BatchItem	   *item = &items[i];
+		BatchItem  *item = &items[i];
 
 		item->position = i + 1;
 		if (key_nulls[i])
@@ -325,7 +326,7 @@ compare_items(const void *a, const void *b)
 static int
 find_leaders(BatchItem *items, int n, BatchItem **leaders)
 {
-	BatchItem	  **sorted = palloc(Max(n, 1) * sizeof(BatchItem *));
+	BatchItem **sorted = palloc(Max(n, 1) * sizeof(BatchItem *));
 	int			nleaders = 0;
 
 	for (int i = 0; i < n; i++)
@@ -410,8 +411,8 @@ Datum
 idem_consume_batch(PG_FUNCTION_ARGS)
 {
 	Inbox		inbox;
-	BatchItem	   *items;
-	BatchItem	  **leaders;
+	BatchItem  *items;
+	BatchItem **leaders;
 	int			n;
 
 	PreventCommandIfReadOnly("idem_consume_batch()");

@@ -112,7 +112,7 @@ take_tuple(Relation relation, HeapTuple tuple, Buffer buffer, bool *is_own)
 static SysScanDesc
 begin_look(Relation relation, const IdemKey *key, Snapshot snapshot)
 {
-	static FmgrInfo equal = {.fn_addr = idem_key_eq, .fn_nargs = 2, .fn_strict = true};
+	static FmgrInfo equal = {.fn_addr = idem_key_eq,.fn_nargs = 2,.fn_strict = true};
 	Oid			index = idem_primary_key(relation);
 	ScanKeyData scankey;
 

@@ -150,23 +150,23 @@ label_of(Oid type, const char *name)
 }
 
 static void
-compile_columns(Relation relation, const MachineText *text, Machine *machine)
+compile_columns(Relation relation, const MachineText *wording, Machine *machine)
 {
 	int			n;
-	char	  **names = names_of(text->immutable_columns, &n);
+	char	  **names = names_of(wording->immutable_columns, &n);
 	Oid			type;
 
-	machine->state = column_of(relation, text->state_column, &machine->state_type);
+	machine->state = column_of(relation, wording->state_column, &machine->state_type);
 	if (machine->state_type != TEXTOID && machine->state_type != VARCHAROID &&
 		!type_is_enum(machine->state_type))
-		refuse("state column \"%s\" is neither text, varchar nor an enum", text->state_column);
+		refuse("state column \"%s\" is neither text, varchar nor an enum", wording->state_column);
 
-	if (text->generation_column[0] != '\0')
+	if (wording->generation_column[0] != '\0')
 	{
-		machine->generation = column_of(relation, text->generation_column,
+		machine->generation = column_of(relation, wording->generation_column,
 										&machine->generation_type);
 		if (machine->generation_type != INT8OID && machine->generation_type != INT4OID)
-			refuse("generation column \"%s\" is neither integer nor bigint", text->generation_column);
+			refuse("generation column \"%s\" is neither integer nor bigint", wording->generation_column);
 	}
 
 	machine->nimmutable = n;
@@ -180,20 +180,20 @@ compile_columns(Relation relation, const MachineText *text, Machine *machine)
 }
 
 static void
-compile_states(const MachineText *text, Machine *machine)
+compile_states(const MachineText *wording, Machine *machine)
 {
 	int			n;
-	char	  **names = names_of(text->transitions, &n);
-	int			max = n + ARR_DIMS(text->initial)[0] +
-		(ARR_NDIM(text->terminal) == 0 ? 0 : ARR_DIMS(text->terminal)[0]);
+	char	  **names = names_of(wording->transitions, &n);
+	int			max = n + ARR_DIMS(wording->initial)[0] +
+		(ARR_NDIM(wording->terminal) == 0 ? 0 : ARR_DIMS(wording->terminal)[0]);
 
 	machine->states = palloc0(max * sizeof(char *));
 	machine->is_initial = palloc0(max * sizeof(bool));
 	machine->is_terminal = palloc0(max * sizeof(bool));
 	for (int i = 0; i < n; i++)
 		add_state(machine, names[i]);
-	mark_states(machine, text->initial, machine->is_initial);
-	mark_states(machine, text->terminal, machine->is_terminal);
+	mark_states(machine, wording->initial, machine->is_initial);
+	mark_states(machine, wording->terminal, machine->is_terminal);
 
 	machine->is_legal = palloc0(machine->nstates * machine->nstates * sizeof(bool));
 	for (int i = 0; i < n; i += 2)
@@ -208,11 +208,11 @@ compile_states(const MachineText *text, Machine *machine)
 }
 
 void
-idem_machine_compile(Relation relation, const MachineText *text, Machine *machine)
+idem_machine_compile(Relation relation, const MachineText *wording, Machine *machine)
 {
 	memset(machine, 0, sizeof(Machine));
-	compile_columns(relation, text, machine);
-	compile_states(text, machine);
+	compile_columns(relation, wording, machine);
+	compile_states(wording, machine);
 }
 
 /* the index of a row's state, -1 if the machine does not know it */
@@ -244,7 +244,7 @@ idem_machine_trigger(Relation relation)
 
 /* the columns by the names that they have now */
 static void
-read_columns(Relation root, bool has_generation, MachineText *text)
+read_columns(Relation root, bool has_generation, MachineText *wording)
 {
 	Trigger    *columns = trigger_named(root, COLUMNS_TRIGGER);
 	TupleDesc	desc = RelationGetDescr(root);
@@ -257,25 +257,27 @@ read_columns(Relation root, bool has_generation, MachineText *text)
 				 errmsg("machine of table \"%s\" is damaged", RelationGetRelationName(root)),
 				 errdetail("Its trigger \"%s\" is missing.", COLUMNS_TRIGGER),
 				 errhint("Call idem_define_machine again.")));
-	text->state_column = pstrdup(NameStr(TupleDescAttr(desc, columns->tgattr[0] - 1)->attname));
-	text->generation_column = has_generation ?
+	wording->state_column = pstrdup(NameStr(TupleDescAttr(desc, columns->tgattr[0] - 1)->attname));
+	wording->generation_column = has_generation ?
 		pstrdup(NameStr(TupleDescAttr(desc, columns->tgattr[1] - 1)->attname)) : "";
+
 	names = palloc(columns->tgnattr * sizeof(Datum));
 	for (int i = first; i < columns->tgnattr; i++)
 		names[i - first] = CStringGetTextDatum(NameStr(TupleDescAttr(desc, columns->tgattr[i] - 1)->attname));
-	text->immutable_columns = construct_array(names, columns->tgnattr - first, TEXTOID, -1, false,
-											  TYPALIGN_INT);
+	wording->immutable_columns = construct_array(names, columns->tgnattr - first, TEXTOID, -1, false,
+												 TYPALIGN_INT);
 }
 
 void
-idem_machine_text(Relation relation, const Trigger *trigger, MachineText *text)
+idem_machine_text(Relation relation, const Trigger *trigger, MachineText *wording)
 {
 	Relation	root = table_open(idem_machine_root(relation), AccessShareLock);
 
-	text->transitions = list_of(trigger->tgargs[GUARD_TRANSITIONS]);
-	text->initial = list_of(trigger->tgargs[GUARD_INITIAL]);
-	text->terminal = list_of(trigger->tgargs[GUARD_TERMINAL]);
-	read_columns(root, strcmp(trigger->tgargs[GUARD_HAS_GENERATION], "true") == 0, text);
+	wording->transitions = list_of(trigger->tgargs[GUARD_TRANSITIONS]);
+	wording->initial = list_of(trigger->tgargs[GUARD_INITIAL]);
+	wording->terminal = list_of(trigger->tgargs[GUARD_TERMINAL]);
+
+	read_columns(root, strcmp(trigger->tgargs[GUARD_HAS_GENERATION], "true") == 0, wording);
 	table_close(root, NoLock);
 }
 
@@ -314,13 +316,13 @@ check_terminal(const Machine *machine)
 
 /* no row may be where the machine has no rules for it */
 static void
-check_rows(Relation relation, const MachineText *text, const Machine *machine)
+check_rows(Relation relation, const MachineText *wording, const Machine *machine)
 {
 	Datum	   *names = palloc(machine->nstates * sizeof(Datum));
 	Oid			argtypes[1] = {TEXTARRAYOID};
 	Datum		args[1];
 	char	   *query;
-	const char *column = quote_identifier(text->state_column);
+	const char *column = quote_identifier(wording->state_column);
 
 	for (int i = 0; i < machine->nstates; i++)
 		names[i] = CStringGetTextDatum(machine->states[i]);
@@ -365,27 +367,30 @@ states_argument(FunctionCallInfo fcinfo, int n, const char *name, bool is_needed
 }
 
 static void
-machine_argument(FunctionCallInfo fcinfo, MachineText *text)
+machine_argument(FunctionCallInfo fcinfo, MachineText *wording)
 {
 	if (PG_ARGISNULL(1))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("state_column must not be null")));
-	text->state_column = NameStr(*PG_GETARG_NAME(1));
-	text->transitions = states_argument(fcinfo, 2, "transitions", true);
-	if (ARR_NDIM(text->transitions) != 2 || ARR_DIMS(text->transitions)[1] != 2)
+	wording->state_column = NameStr(*PG_GETARG_NAME(1));
+	wording->transitions = states_argument(fcinfo, 2, "transitions", true);
+
+	if (ARR_NDIM(wording->transitions) != 2 || ARR_DIMS(wording->transitions)[1] != 2)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("transitions must be pairs of states"),
 				 errhint("Write ARRAY[['UNPAID','PAID'],['UNPAID','CLOSED']].")));
-	text->initial = states_argument(fcinfo, 3, "initial", true);
-	text->terminal = states_argument(fcinfo, 4, "terminal", false);
-	if (ARR_NDIM(text->initial) != 1 || ARR_NDIM(text->terminal) > 1)
+	wording->initial = states_argument(fcinfo, 3, "initial", true);
+	wording->terminal = states_argument(fcinfo, 4, "terminal", false);
+
+	if (ARR_NDIM(wording->initial) != 1 || ARR_NDIM(wording->terminal) > 1)
 		refuse("initial and terminal must be lists of states");
-	text->generation_column = PG_ARGISNULL(5) ? "" : NameStr(*PG_GETARG_NAME(5));
-	text->immutable_columns = PG_ARGISNULL(6) ? construct_empty_array(TEXTOID) :
+	wording->generation_column = PG_ARGISNULL(5) ? "" : NameStr(*PG_GETARG_NAME(5));
+	wording->immutable_columns = PG_ARGISNULL(6) ? construct_empty_array(TEXTOID) :
 		PG_GETARG_ARRAYTYPE_P(6);
-	if (ARR_NDIM(text->immutable_columns) > 1 || array_contains_nulls(text->immutable_columns))
+
+	if (ARR_NDIM(wording->immutable_columns) > 1 || array_contains_nulls(wording->immutable_columns))
 		refuse("immutable_columns must be a list of columns");
 }
 
@@ -446,7 +451,7 @@ close_target(Relation relation)
 	Target		target = {
 		.name = table_name(relation),
 		.is_partition = relation->rd_rel->relkind == RELKIND_PARTITIONED_TABLE ||
-			relation->rd_rel->relispartition,
+		relation->rd_rel->relispartition,
 		.has_guard = idem_machine_trigger(relation) != NULL,
 		.has_columns = trigger_named(relation, COLUMNS_TRIGGER) != NULL
 	};
@@ -465,16 +470,16 @@ drop_triggers(const Target *target)
 }
 
 static char *
-column_list(const MachineText *text)
+column_list(const MachineText *wording)
 {
 	StringInfoData list;
 	int			n;
-	char	  **names = names_of(text->immutable_columns, &n);
+	char	  **names = names_of(wording->immutable_columns, &n);
 
 	initStringInfo(&list);
-	appendStringInfoString(&list, quote_identifier(text->state_column));
-	if (text->generation_column[0] != '\0')
-		appendStringInfo(&list, ", %s", quote_identifier(text->generation_column));
+	appendStringInfoString(&list, quote_identifier(wording->state_column));
+	if (wording->generation_column[0] != '\0')
+		appendStringInfo(&list, ", %s", quote_identifier(wording->generation_column));
 	for (int i = 0; i < n; i++)
 		appendStringInfo(&list, ", %s", quote_identifier(names[i]));
 	return list.data;
@@ -482,20 +487,20 @@ column_list(const MachineText *text)
 
 /* a row that moves between partitions is deleted here and inserted there */
 static void
-create_triggers(const Home *home, const Target *target, const MachineText *text)
+create_triggers(const Home *home, const Target *target, const MachineText *wording)
 {
 	const char *schema = quote_identifier(get_namespace_name(home->schema));
 
 	run_utility(psprintf("CREATE TRIGGER " COLUMNS_TRIGGER " BEFORE UPDATE OF %s ON %s"
 						 " FOR EACH STATEMENT EXECUTE FUNCTION %s.idem_guard()",
-						 column_list(text), target->name, schema));
+						 column_list(wording), target->name, schema));
 	run_utility(psprintf("ALTER TABLE ONLY %s DISABLE TRIGGER " COLUMNS_TRIGGER, target->name));
 	run_utility(psprintf("CREATE TRIGGER " GUARD_TRIGGER " AFTER INSERT OR UPDATE%s ON %s"
 						 " FOR EACH ROW EXECUTE FUNCTION %s.idem_guard(%s, %s, %s, %s)",
 						 target->is_partition ? " OR DELETE" : "", target->name, schema,
-						 list_literal(text->transitions), list_literal(text->initial),
-						 list_literal(text->terminal),
-						 text->generation_column[0] != '\0' ? "'true'" : "'false'"));
+						 list_literal(wording->transitions), list_literal(wording->initial),
+						 list_literal(wording->terminal),
+						 wording->generation_column[0] != '\0' ? "'true'" : "'false'"));
 }
 
 PG_FUNCTION_INFO_V1(idem_define_machine);
@@ -503,7 +508,7 @@ Datum
 idem_define_machine(PG_FUNCTION_ARGS)
 {
 	Home		home;
-	MachineText text;
+	MachineText wording;
 	Machine		machine;
 	Relation	relation;
 	Target		target;
@@ -511,16 +516,16 @@ idem_define_machine(PG_FUNCTION_ARGS)
 	PreventCommandIfReadOnly("idem_define_machine()");
 	idem_home(fcinfo, &home);
 	relation = open_own_table(fcinfo);
-	machine_argument(fcinfo, &text);
-	idem_machine_compile(relation, &text, &machine);
+	machine_argument(fcinfo, &wording);
+	idem_machine_compile(relation, &wording, &machine);
 	check_terminal(&machine);
 	check_reachable(&machine);
 
 	SPI_connect();
-	check_rows(relation, &text, &machine);
+	check_rows(relation, &wording, &machine);
 	target = close_target(relation);
 	drop_triggers(&target);
-	create_triggers(&home, &target, &text);
+	create_triggers(&home, &target, &wording);
 	SPI_finish();
 	PG_RETURN_VOID();
 }

@@ -18,7 +18,8 @@
 #include "utils/reltrigger.h"
 
 #define GUARD_TRIGGER "idem_guard"
-#define COLUMNS_TRIGGER "idem_guard_columns"	/* state, generation if any, immutable ones */
+#define COLUMNS_TRIGGER "idem_guard_columns"	/* state, generation if any,
+												 * immutable ones */
 
 /* the arguments of the first, in order */
 enum
@@ -55,8 +56,8 @@ typedef struct Machine
 } Machine;
 
 /* allocates in the current context; raises 22023 or 42703 for what does not fit the table */
-extern void idem_machine_compile(Relation relation, const MachineText *text, Machine *machine);
-extern void idem_machine_text(Relation relation, const Trigger *trigger, MachineText *text);
+extern void idem_machine_compile(Relation relation, const MachineText *wording, Machine *machine);
+extern void idem_machine_text(Relation relation, const Trigger *trigger, MachineText *wording);
 extern int	idem_machine_state(const Machine *machine, Datum value, bool isnull);
 extern Trigger *idem_machine_trigger(Relation relation);
 extern Oid	idem_machine_root(Relation relation);

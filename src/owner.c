@@ -26,7 +26,8 @@ typedef struct Report
 	const Contract *contract;	/* in force */
 	Jsonb	   *document;		/* result, error or detail; or NULL */
 	text	   *channel_ref;	/* or NULL */
-	int64		wait;			/* back-off before it is due, -1: the contract's */
+	int64		wait;			/* back-off before it is due, -1: the
+								 * contract's */
 	int64		lease;			/* renew: for how long */
 	State		target;			/* resolve: the operator's decision */
 	text	   *note;			/* resolve: why */
@@ -399,8 +400,8 @@ void
 idem_owner_complete(Store *store, const Contract *contract, const IdemKey *key,
 					int64 generation, Jsonb *result)
 {
-	Report		report = {.call = CALL_COMPLETE, .key = key, .generation = generation,
-	.contract = contract, .document = result};
+	Report		report = {.call = CALL_COMPLETE,.key = key,.generation = generation,
+	.contract = contract,.document = result};
 	Action		action;
 
 	apply_report(store, &report, &action);

@@ -50,7 +50,8 @@ idem_question_is_same(const Home *home, Question *question, const Fingerprint *r
 		return true;
 	if (params != NULL && VARSIZE(params) == VARSIZE(question->params) &&
 		memcmp(params, question->params, VARSIZE(params)) == 0)
-		return true;			/* the same bytes have the same digest under any rule */
+		return true;			/* the same bytes have the same digest under
+								 * any rule */
 	make_digest(home, question, recorded->revision);
 	return question->missing == NULL &&
 		memcmp(&question->digest, &recorded->digest, sizeof(Digest)) == 0;

@@ -110,18 +110,19 @@ static const struct
 	bool		is_local;		/* local operations know it */
 	bool		needs_commit;	/* not in the transaction that was granted */
 	bool		denies_call;	/* says that the channel has no such action */
-	bool		ends;			/* says how an attempt ended: there must be one */
+	bool		ends;			/* says how an attempt ended: there must be
+								 * one */
 	unsigned	repeated_in;	/* states in which its repetition is no error */
 }			traits[NCALLS] = {
 	[CALL_CLAIM] = {.is_local = true},
 	[CALL_RENEW] = {.needs_commit = true},
-	[CALL_COMPLETE] = {.is_local = true, .needs_commit = true, .ends = true, .repeated_in = SET(STATE_SUCCEEDED)},
-	[CALL_REJECT] = {.is_local = true, .ends = true, .repeated_in = SET(STATE_REJECTED)},
-	[CALL_MARK_UNKNOWN] = {.needs_commit = true, .repeated_in = SET(STATE_UNKNOWN)},
-	[CALL_RELEASE] = {.denies_call = true, .repeated_in = SET(STATE_PENDING) | SET(STATE_UNKNOWN)},
-	[CALL_ABSENT] = {.denies_call = true, .repeated_in = SET(STATE_UNKNOWN) | SET(STATE_REVIEW)},
+	[CALL_COMPLETE] = {.is_local = true,.needs_commit = true,.ends = true,.repeated_in = SET(STATE_SUCCEEDED)},
+	[CALL_REJECT] = {.is_local = true,.ends = true,.repeated_in = SET(STATE_REJECTED)},
+	[CALL_MARK_UNKNOWN] = {.needs_commit = true,.repeated_in = SET(STATE_UNKNOWN)},
+	[CALL_RELEASE] = {.denies_call = true,.repeated_in = SET(STATE_PENDING) | SET(STATE_UNKNOWN)},
+	[CALL_ABSENT] = {.denies_call = true,.repeated_in = SET(STATE_UNKNOWN) | SET(STATE_REVIEW)},
 	[CALL_ESCALATE] = {.repeated_in = SET(STATE_REVIEW)},
-	[CALL_CANCEL] = {.is_local = true, .repeated_in = SET(STATE_REJECTED)}
+	[CALL_CANCEL] = {.is_local = true,.repeated_in = SET(STATE_REJECTED)}
 };
 
 unsigned
@@ -344,7 +345,8 @@ idem_state_judge_absence(const History *history, const Promise *promise,
 
 	if (history->state == STATE_REVIEW)
 		return answer(OUTCOME_REVIEW);
-	if (history->state == STATE_UNKNOWN)	/* said before; only the answer was lost */
+	if (history->state == STATE_UNKNOWN)	/* said before; only the answer
+											 * was lost */
 		judgement = busy_until(history->due_at);
 	else if (conclusive_at == TIME_NONE || history->attempt >= max_attempts)
 		return answer(OUTCOME_REVIEW);
@@ -377,7 +379,11 @@ idem_state_grant(History *history, Call call, const Judgement *judgement, int64_
 	history->lease_until = judgement->lease_until;
 	if (!is_acting(judgement->outcome))
 		return;
-	/* one of tomorrow is of an attempt that made no call, and would make the key look younger */
+
+	/*
+	 * one of tomorrow is of an attempt that made no call, and would make the
+	 * key look younger
+	 */
 	if (history->first_granted_at == TIME_NONE || history->first_granted_at > now)
 		history->first_granted_at = now;
 	if (history->call_until < judgement->lease_until)

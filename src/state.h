@@ -43,7 +43,8 @@ typedef enum State
 typedef enum Call
 {
 	CALL_SUBMIT,
-	CALL_CLAIM,					/* reclaim too: the same move, asked by key alone */
+	CALL_CLAIM,					/* reclaim too: the same move, asked by key
+								 * alone */
 	CALL_RENEW,
 	CALL_COMPLETE,
 	CALL_REJECT,

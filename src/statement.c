@@ -76,6 +76,7 @@ statement_plan(Statement *statement, const Home *home)
 		return statement->plan;
 
 	text = psprintf(statement->text, quote_identifier(schema));
+
 	plan = SPI_prepare(text, statement->nargs, statement->argtypes);
 	if (plan == NULL)
 		elog(ERROR, "could not prepare statement: %s", SPI_result_code_string(SPI_result));

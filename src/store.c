@@ -287,7 +287,7 @@ set_lease_values(Datum *values, bool *nulls, const Action *action)
 	memset(nulls, 0, LEASE_COLUMNS);
 	row_set_pointer(values, nulls, 1, action->owner);
 	row_set_pointer(values, nulls, 2, history->granted_at == TIME_NONE ? NULL :
-				DatumGetPointer(name_datum(idem_outcome_names[history->grant])));
+					DatumGetPointer(name_datum(idem_outcome_names[history->grant])));
 	row_set_moment(values, nulls, 3, history->granted_at);
 	row_set_moment(values, nulls, 4, history->lease_until);
 	row_set_moment(values, nulls, 5, history->due_at);

@@ -76,7 +76,7 @@ forget_transitions(Datum arg, Oid relid)
 static void
 create_cache(void)
 {
-	HASHCTL		control = {.keysize = sizeof(TransitionKey), .entrysize = sizeof(Transition),
+	HASHCTL		control = {.keysize = sizeof(TransitionKey),.entrysize = sizeof(Transition),
 	.hcxt = CacheMemoryContext};
 
 	transitions = hash_create("idem_action transitions", 16, &control,
@@ -104,6 +104,7 @@ equals(Relation relation, AttrNumber column, const char *parameter)
 					quote_identifier(get_namespace_name(((Form_pg_operator) GETSTRUCT(tuple))->oprnamespace)),
 					NameStr(((Form_pg_operator) GETSTRUCT(tuple))->oprname), parameter,
 					format_type_be_qualified(attribute->atttypid));
+
 	ReleaseSysCache(tuple);
 	return text;
 }
@@ -139,7 +140,7 @@ prepare(Relation relation, Transition *transition)
 	Trigger    *trigger = idem_machine_trigger(relation);
 	Oid			argtypes[4] = {transition->key.id_type, TEXTOID, TEXTOID, INT8OID};
 	AttrNumber	id = primary_key_column(relation);
-	MachineText text;
+	MachineText wording;
 	Machine		machine;
 	char	   *table;
 	const char *state;
@@ -151,18 +152,18 @@ prepare(Relation relation, Transition *transition)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("table \"%s\" has no machine", RelationGetRelationName(relation)),
 				 errhint("Its owner defines one with idem_define_machine().")));
-	idem_machine_text(relation, trigger, &text);
-	idem_machine_compile(relation, &text, &machine);
+	idem_machine_text(relation, trigger, &wording);
+	idem_machine_compile(relation, &wording, &machine);
 	table = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(relation)),
 									   RelationGetRelationName(relation));
-	state = quote_identifier(text.state_column);
+	state = quote_identifier(wording.state_column);
 
 	initStringInfo(&move);
 	appendStringInfo(&move, "UPDATE %s SET %s = $3::%s", table, state,
 					 format_type_be_qualified(machine.state_type));
 	if (machine.generation != 0)
 	{
-		generation = quote_identifier(text.generation_column);
+		generation = quote_identifier(wording.generation_column);
 		appendStringInfo(&move, ", %s = COALESCE($4, %s)", generation, generation);
 	}
 	appendStringInfo(&move, " WHERE %s AND %s", equals(relation, id, "$1"),

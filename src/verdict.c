@@ -31,11 +31,11 @@ idem_verdict_datum(const Home *home, const Verdict *verdict)
 	values[VERDICT_ATTEMPT] = Int32GetDatum(verdict->attempt);
 	nulls[VERDICT_ATTEMPT] = verdict->state == STATE_NONE;
 	row_set_pointer(values, nulls, VERDICT_STATE, verdict->state == STATE_NONE ? NULL :
-				cstring_to_text(idem_state_names[verdict->state]));
+					cstring_to_text(idem_state_names[verdict->state]));
 	row_set_moment(values, nulls, VERDICT_LEASE_UNTIL, verdict->lease_until);
 	row_set_moment(values, nulls, VERDICT_ABSENCE_CONCLUSIVE_AT, verdict->absence_conclusive_at);
 	row_set_pointer(values, nulls, VERDICT_CHANNEL, verdict->channel == NULL ? NULL :
-				cstring_to_text(verdict->channel));
+					cstring_to_text(verdict->channel));
 	row_set_pointer(values, nulls, VERDICT_CHANNEL_REF, verdict->channel_ref);
 	row_set_pointer(values, nulls, VERDICT_PARAMS, verdict->params);
 	row_set_pointer(values, nulls, VERDICT_DIFFERS, verdict->differs);
