@@ -12,7 +12,7 @@ import instructions
 import server
 import throughput
 
-SECTIONS = ('answers', 'traces', 'hot', 'serializable', 'memory', 'throughput', 'large',
+SECTIONS = ('answers', 'traces', 'hot', 'serializable', 'memory', 'large', 'throughput',
             'instructions')
 ROWS = max(int(os.environ.get('ROWS', 10000000)), checks.ASKED)
 FEW_ROWS = checks.ASKED
@@ -105,6 +105,7 @@ def section_memory():
 def section_throughput():
     found = throughput.measure('bench', ROUNDS, DURATION)
     fsync = server.sql('bench', 'SHOW fsync')
+    lines.append('')
     table('transactions per second, fsync %s' % fsync, 'extension', 'rival', 'raw SQL',
           'to rival', 'to raw')
     for (call, clients), (medians, ratios) in found.items():
@@ -132,10 +133,13 @@ def section_large():
                  for database, rows in STORED.items())
     server.start()
     finding('duplicate among %s actions, against %s: %.2f times the instructions (%s, %s), '
-            'at most %.1f' % (number(ROWS), number(FEW_ROWS), many / few, number(many), number(few), LARGE_LIMIT),
+            'at most %.1f' % (number(ROWS), number(FEW_ROWS), many / few, number(many),
+                              number(few), LARGE_LIMIT),
             many / few <= LARGE_LIMIT)
     finding('in time, against %.0f µs: ' % quickest['few'] + ', '.join(
         '%.2f times (%s)' % (quickest[which] / quickest['few'], which) for which in checks.WHICH))
+    for database in STORED:
+        server.drop_database(database)
 
 
 def section_instructions():
