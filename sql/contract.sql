@@ -27,24 +27,52 @@ SELECT idem_define_operation('CON', 'local') AS same,
 SELECT idem_define_operation('CON', lease => '31 s') AS changed,
        idem_define_operation('CON', lease => '31000 ms') AS same;
 SELECT idem_define_operation('CON') AS default_again;
-SELECT idem_define_operation('CON', channel => 'other') AS channel;
-SELECT idem_define_operation('CON', digest_include => '{/a}') AS include;
-SELECT idem_define_operation('CON', digest_exclude => '{/a}') AS exclude;
-SELECT idem_define_operation('CON', digest_exclude => '{/a,/b}') AS exclude_more;
-SELECT idem_define_operation('CON', max_attempts => 9) AS max_attempts;
-SELECT idem_define_operation('CON', backoff_base => '2 s') AS backoff_base;
-SELECT idem_define_operation('CON', backoff_max => '6 min') AS backoff_max;
-SELECT idem_define_operation('CON', keep_params => false) AS keep_params;
-SELECT idem_define_operation('CON', 'external') AS effect;
-SELECT idem_define_operation('CON', 'external', channel_idempotent => true,
-                             channel_key_ttl => '1 h') AS idempotent;
-SELECT idem_define_operation('CON', 'external', channel_idempotent => true,
-                             channel_key_ttl => '2 h') AS key_ttl;
-SELECT idem_define_operation('CON', 'external', channel_queryable => true,
-                             absence_visible_after => '1 h') AS queryable;
-SELECT idem_define_operation('CON', 'external', channel_queryable => true,
-                             absence_visible_after => '2 h') AS absence;
-SELECT count(*), max(revision) FROM idem_contract WHERE operation = 'CON';
+-- one field at a time: how many revisions a change is, and how many the way back
+CREATE FUNCTION contract_change(base text, field text, OUT change int, OUT back int)
+LANGUAGE plpgsql AS $$
+DECLARE
+    before int;
+    meanwhile int;
+    after int;
+BEGIN
+    EXECUTE format('SELECT idem_define_operation(''CON_ONE'', %s)', base) INTO before;
+    EXECUTE format('SELECT idem_define_operation(''CON_ONE'', %s, %s)', base, field) INTO meanwhile;
+    EXECUTE format('SELECT idem_define_operation(''CON_ONE'', %s)', base) INTO after;
+    change := meanwhile - before;
+    back := after - meanwhile;
+END $$;
+SET client_min_messages = warning;
+SELECT field, c.* FROM (VALUES
+    ('lease => ''31 s'''), ('lease => ''30000 ms'''), ('channel => ''other'''),
+        ('channel => ''CON_ONE'''),
+    ('digest_include => ''{/a}'''), ('digest_exclude => ''{/a}'''), ('max_attempts => 9'),
+    ('max_attempts => 10'), ('backoff_base => ''2 s'''), ('backoff_max => ''6 min'''),
+    ('keep_params => false'), ('keep_params => true'),
+    ('channel_idempotent => true, channel_key_ttl => ''1 h'''),
+    ('channel_queryable => true, absence_visible_after => ''1 h''')) AS f (field),
+    LATERAL contract_change('''external''', field) c;
+SELECT idem_define_operation('CON_ONE', 'external', digest_exclude => '{/a}') <
+       idem_define_operation('CON_ONE', 'external',
+                             digest_exclude => '{/a,/b}') AS one_more_pointer,
+       idem_define_operation('CON_ONE', 'external', digest_exclude => '{/a,/b}') <
+       idem_define_operation('CON_ONE', 'external', digest_include => '{/a,/b}') AS other_list,
+       idem_define_operation('CON_ONE', 'external', channel_idempotent => true,
+                             channel_key_ttl => '1 h') <
+       idem_define_operation('CON_ONE', 'external', channel_idempotent => true,
+                             channel_key_ttl => '2 h') AS key_ttl,
+       idem_define_operation('CON_ONE', 'external', channel_queryable => true,
+                             absence_visible_after => '1 h') <
+       idem_define_operation('CON_ONE', 'external', channel_queryable => true,
+                             absence_visible_after => '2 h') AS absence,
+       idem_define_operation('CON_ONE', 'external') < idem_define_operation('CON_ONE') AS effect;
+RESET client_min_messages;
+DROP FUNCTION contract_change;
+SELECT count(*) = max(revision) AS without_gaps FROM idem_contract WHERE operation = 'CON_ONE';
+-- what promises less than before says so: a definition is whole
+SELECT idem_define_operation('CON_LESS', 'external', channel_idempotent => true,
+                             channel_key_ttl => '1 h');
+SELECT idem_define_operation('CON_LESS', 'external');
+SELECT idem_define_operation('CON_LESS', 'external', lease => '1 min');
 
 -- names are not folded, and may hold what a key's operation may
 SELECT idem_define_operation('con') AS "con", idem_define_operation('Überweisung-"1"') AS quoted;
@@ -182,9 +210,9 @@ SELECT idem_define_operation('CON_NOW', 'external', lease => '20 s') AS revision
 SELECT idem_define_operation('CON_NOW', 'local');
 SELECT idem_cancel('con/CON/tombstone');
 \set VERBOSITY sqlstate
-SELECT idem_define_operation('CON', 'local');
+SELECT idem_define_operation('CON', 'external');
 \set VERBOSITY default
-SELECT idem_define_operation('CON', 'external', max_attempts => 2);
+SELECT idem_define_operation('CON', max_attempts => 2) AS revision;
 -- and can where all there was is another operation's
 SELECT idem_define_operation('CON_EDGE', 'local');
 

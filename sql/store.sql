@@ -4,10 +4,15 @@ CREATE EXTENSION IF NOT EXISTS idem_action;
 RESET client_min_messages;
 SELECT idem_define_operation('STORE', 'external'), idem_define_operation('STORE_L');
 
--- a dump takes every table along
-SELECT relname FROM pg_class
-WHERE oid = ANY ((SELECT extconfig FROM pg_extension WHERE extname = 'idem_action')::oid[])
-ORDER BY relname COLLATE "C";
+-- a dump takes every table and sequence along: there is none that it does not
+SELECT c.oid::regclass
+FROM pg_class c JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = c.oid
+    JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
+WHERE e.extname = 'idem_action' AND c.relkind IN ('r', 'p', 'S') AND c.oid <> ALL (e.extconfig)
+ORDER BY 1;
+SELECT count(*)
+FROM pg_extension, unnest(ARRAY['idem_action', 'idem_lease', 'idem_contract', 'idem_era']) AS name
+WHERE extname = 'idem_action' AND name::regclass = ANY (extconfig);
 
 -- the primary key is the only index, so that an update can stay on its page
 SELECT c.relname, count(*), bool_and(indisprimary)
@@ -74,8 +79,17 @@ SELECT idem_complete('st/STORE/1', 1);
 SELECT pg_current_xact_id_if_assigned();
 COMMIT;
 
--- a row that vanished, by hand: asked again it is new, whatever it left behind
+-- an action in flight is not deleted by hand, one that has ended may be: then it is new
 DELETE FROM idem_action WHERE key = 'st/STORE/busy';
+\set VERBOSITY sqlstate
+DELETE FROM idem_action WHERE idem_key_operation(key) = 'STORE';
+\set VERBOSITY default
+DELETE FROM idem_action WHERE key = 'st/STORE/2';
+SELECT outcome, state FROM idem_claim('st/STORE/2', '{}');
+-- a row that vanished all the same: asked again it is new, whatever it left behind
+SET session_replication_role = replica;
+DELETE FROM idem_action WHERE key = 'st/STORE/busy';
+RESET session_replication_role;
 \set VERBOSITY sqlstate
 SELECT idem_complete('st/STORE/busy', 1);
 SELECT outcome FROM idem_reclaim('st/STORE/busy');

@@ -261,7 +261,7 @@ notice_withdrawal(const Contract *old, const Contract *contract)
 {
 	const char *what = NULL;
 
-	if (strcmp(old->channel, contract->channel) != 0)
+	if (!contract->is_local && strcmp(old->channel, contract->channel) != 0)
 		what = "its channel is another one";
 	else if (old->promise.is_idempotent && !contract->promise.is_idempotent)
 		what = "channel_idempotent is no longer promised";

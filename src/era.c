@@ -10,11 +10,10 @@
  * of the table itself, which a dump restored into the same server does not
  * bring along.  Where any of them is another, the era is raised: every
  * generation granted from then on is higher than any that was lost.  It is
- * raised by a random step, since two standbys promoted one after the other
- * from the same past must not reach the same era: the owner of a grant that
- * was lost with the first would pass for one of the second.  The step is small
- * enough for some hundred failovers before a generation leaves the integers
- * that a double holds exactly, as the numbers of some clients are.
+ * raised to the seconds that have passed since 2026, not by one: of two
+ * standbys promoted one after the other from the same past, or of two restores
+ * of one dump, the later must not grant what the earlier has granted, nor
+ * anything below it.
  *
  * The row is written in the transaction that first needs it, so that it is
  * on record whenever a grant of that era is.  Others wait for that
@@ -33,8 +32,10 @@
 #include "miscadmin.h"
 #include "utils/inval.h"
 #include "utils/snapmgr.h"
+#include "utils/timestamp.h"
 
-#define STEP_MAX 16384			/* by which the era is raised at the most */
+/* 2026-01-01 00:00 UTC on the scale of timestamptz */
+#define ERA_EPOCH (INT64CONST(9497) * USECS_DAY)
 
 typedef struct Place
 {
@@ -66,7 +67,7 @@ static Statement insert_era = {
 };
 
 static Statement raise_era = {
-	"UPDATE %1$s.idem_era SET era = era OPERATOR(pg_catalog.+) $5,"
+	"UPDATE %1$s.idem_era SET era = GREATEST(era OPERATOR(pg_catalog.+) 1, $5),"
 	" system_identifier = $1, timeline = $2, database_oid = $3, table_oid = $4"
 	" WHERE system_identifier OPERATOR(pg_catalog.<>) $1 OR timeline OPERATOR(pg_catalog.<>) $2"
 	" OR database_oid OPERATOR(pg_catalog.<>) $3 OR table_oid OPERATOR(pg_catalog.<>) $4",
@@ -114,15 +115,11 @@ is_same_place(const Place *a, const Place *b)
 		a->database == b->database && a->table == b->table;
 }
 
-/* two bytes of no one's choice, at least 1 */
+/* the era that begins now, unless the recorded one is later */
 static int32
-random_step(void)
+era_by_clock(void)
 {
-	uint16		bytes;
-
-	if (!pg_strong_random(&bytes, sizeof(bytes)))
-		elog(ERROR, "could not generate a random number");
-	return 1 + bytes % STEP_MAX;
+	return (int32) ((GetCurrentTimestamp() - ERA_EPOCH) / USECS_SECOND);
 }
 
 /* reads the era, recording or raising it where that is due */
@@ -131,7 +128,7 @@ settle_era(const Home *home, const Place *here)
 {
 	Datum		values[5] = {Int64GetDatum(here->system_identifier), Int64GetDatum(here->timeline),
 		ObjectIdGetDatum(here->database), ObjectIdGetDatum(here->table),
-	Int32GetDatum(random_step())};
+	Int32GetDatum(era_by_clock())};
 
 	for (;;)
 	{

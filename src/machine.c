@@ -29,21 +29,9 @@
 #include "utils/rel.h"
 #include "utils/syscache.h"
 
-static void refuse(const char *format,...) pg_attribute_printf(1, 2) pg_attribute_noreturn();
-
-static void
-refuse(const char *format,...)
-{
-	char		message[512];
-	va_list		args;
-
-	va_start(args, format);
-	vsnprintf(message, sizeof(message), format, args);
-	va_end(args);
-	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("%s", message)));
-}
+/* what does not fit */
+#define refuse(...) \
+	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg(__VA_ARGS__)))
 
 /* ---- compiling ---- */
 

@@ -149,8 +149,9 @@ is(answer($standby, q{SELECT idem_complete('acme/REFUND/kept', 1, '{"ok": true}'
 
 # ---- a second promotion from the same past ----
 
-# Eras are raised by a random step of up to 16384, so they differ all but once in as many runs.
+# The later one's era is the higher by the seconds between the two, of which there is at least one.
 $standby->stop('immediate');
+sleep 1;
 $rival->start;
 $rival->promote;
 is( answer($rival, q{SELECT timeline FROM idem_era;
@@ -161,6 +162,9 @@ is( answer($rival, q{SELECT timeline FROM idem_era;
 is(answer($rival, "SELECT idem_complete('acme/REFUND/taken-over', $_)"),
 	'ID002', "generation $_ of the first one is refused")
   foreach $floor, $floor + 1;
+
+cmp_ok(answer($rival, q{SELECT generation FROM idem_status('acme/REFUND/taken-over')}),
+	'>', $floor + 2**32 - 1, 'its own are above all of them');
 
 $rival->stop;
 done_testing();
