@@ -86,7 +86,7 @@ name_argument(FunctionCallInfo fcinfo, const char *what)
 
 	refuse_null(fcinfo, 0, what);
 	name = PG_GETARG_TEXT_PP(0);
-	idem_key_check_operation(VARDATA_ANY(name), VARSIZE_ANY_EXHDR(name));
+	idem_key_check_name(VARDATA_ANY(name), VARSIZE_ANY_EXHDR(name), what);
 	return text_to_cstring(name);
 }
 

@@ -35,9 +35,9 @@ static Statement insert_event = {
 static Statement insert_events = {
 	"INSERT INTO %1$s.idem_event (key, revision, digest, occurred_at, recorded_at, params, transport)"
 	" SELECT e.key, e.revision, e.digest::%1$s.idem_digest, e.occurred_at, $5, e.params, e.transport"
-	" FROM ROWS FROM (pg_catalog.unnest($1), pg_catalog.unnest($2), pg_catalog.unnest($3),"
-	" pg_catalog.unnest($4), pg_catalog.unnest($6), pg_catalog.unnest($7))"
-	" AS e (key, revision, digest, occurred_at, params, transport)"
+	" FROM (SELECT pg_catalog.unnest($1) AS key, pg_catalog.unnest($2) AS revision,"
+	" pg_catalog.unnest($3) AS digest, pg_catalog.unnest($4) AS occurred_at,"
+	" pg_catalog.unnest($6) AS params, pg_catalog.unnest($7) AS transport) AS e"
 	" ON CONFLICT (key) DO NOTHING RETURNING key",
 	7, {TEXTARRAYOID, INT4ARRAYOID, TEXTARRAYOID, TIMESTAMPTZARRAYOID, TIMESTAMPTZOID,
 	JSONBARRAYOID, JSONBARRAYOID}, SPI_OK_INSERT_RETURNING

@@ -14,6 +14,7 @@
 
 #include "access/htup_details.h"
 #include "access/table.h"
+#include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "tcop/utility.h"
@@ -66,6 +67,26 @@ refuse_older(const IdemKey *key, int64 generation, int64 newest)
 			 errhint("Somebody else owns the resource now: stop, and roll back what was written beside this call.")));
 }
 
+/*
+ * The row is locked before it is updated, since an UPDATE that waits would go
+ * on to hold the newer version, and with it everybody who brings the same
+ * generation, although it changes nothing.  Whoever waited for an older
+ * owner under a snapshot from before cannot see what that one committed.
+ */
+static bool
+lock_to_raise(Relation relation, const Fence *fence)
+{
+	bool		is_strict = IsolationUsesXactSnapshot();
+	StoreResult result = idem_look_lock(relation, fence->tid, LockTupleNoKeyExclusive, is_strict);
+
+	if (result == STORE_HELD)
+	{
+		idem_look_lock(relation, fence->tid, LockTupleNoKeyExclusive, false);
+		idem_look_refuse_newer();
+	}
+	return result == STORE_DONE;
+}
+
 /* false: somebody was faster, look again */
 static bool
 pass(const Home *home, Relation relation, const IdemKey *key, int64 generation)
@@ -83,6 +104,8 @@ pass(const Home *home, Relation relation, const IdemKey *key, int64 generation)
 		refuse_older(key, generation, fence.generation);
 	if (generation == fence.generation)
 		return idem_look_lock(relation, fence.tid, LockTupleShare, false) == STORE_DONE;
+	if (!lock_to_raise(relation, &fence))
+		return false;
 
 	values[0] = PointerGetDatum(&fence.tid);
 	values[1] = Int64GetDatum(fence.generation);

@@ -53,9 +53,10 @@ typedef struct Facts
 typedef struct Moving
 {
 	bool		is_set;
-	Oid			root;			/* the partitioned table at the top */
+	Oid			root;			/* the table on which the machine was defined */
 	LocalTransactionId lxid;	/* in this transaction */
-	SubTransactionId subid;		/* and subtransaction */
+	CommandId	command;		/* by this command */
+	MemoryContext context;		/* owns the facts; gone with the transaction */
 	Facts		facts;			/* what the deleted version held */
 } Moving;
 
@@ -247,13 +248,25 @@ check_update(Relation relation, const Machine *machine, const Facts *old, const 
 
 /* ---- rows between partitions ---- */
 
-static void
-keep_moving(Relation relation, const Machine *machine, TupleTableSlot *slot)
+static MemoryContext
+moving_context(void)
 {
-	MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
-	TupleDesc	desc = RelationGetDescr(relation);
+	if (moving.context == NULL || moving.lxid != idem_local_xid())
+		return AllocSetContextCreate(TopTransactionContext, "idem_action moving row",
+									 ALLOCSET_SMALL_SIZES);
+	MemoryContextReset(moving.context);
+	return moving.context;
+}
 
-	read_facts(machine, slot, &moving.facts);
+static void
+keep_moving(Relation relation, const Machine *machine, TriggerData *data)
+{
+	TupleDesc	desc = RelationGetDescr(relation);
+	MemoryContext old;
+
+	moving.context = moving_context();
+	old = MemoryContextSwitchTo(moving.context);
+	read_facts(machine, data->tg_trigslot, &moving.facts);
 	for (int i = 0; i < machine->nimmutable; i++)
 	{
 		Form_pg_attribute column = TupleDescAttr(desc, machine->immutable[i] - 1);
@@ -263,18 +276,19 @@ keep_moving(Relation relation, const Machine *machine, TupleTableSlot *slot)
 											   column->attlen);
 	}
 	MemoryContextSwitchTo(old);
-	moving.root = idem_machine_root(relation);
+	moving.root = machine->root;
 	moving.lxid = idem_local_xid();
-	moving.subid = GetCurrentSubTransactionId();
+	moving.command = HeapTupleHeaderGetCmax(data->tg_trigtuple->t_data);
 	moving.is_set = true;
 }
 
-/* is this insertion the second half of a move? */
+/* is this insertion the second half of a move?  Then the same command made both. */
 static bool
-take_moving(Relation relation)
+take_moving(const Machine *machine, TriggerData *data)
 {
 	bool		is_moving = moving.is_set && moving.lxid == idem_local_xid() &&
-		moving.subid == GetCurrentSubTransactionId() && moving.root == idem_machine_root(relation);
+		moving.root == machine->root &&
+		moving.command == HeapTupleHeaderGetCmin(data->tg_trigtuple->t_data);
 
 	moving.is_set = false;
 	return is_moving;
@@ -315,12 +329,12 @@ idem_guard(PG_FUNCTION_ARGS)
 	{
 		moving.is_set = false;
 		if (HeapTupleHeaderIndicatesMovedPartitions(data->tg_trigtuple->t_data))
-			keep_moving(relation, machine, data->tg_trigslot);
+			keep_moving(relation, machine, data);
 	}
 	else if (TRIGGER_FIRED_BY_INSERT(data->tg_event))
 	{
 		read_facts(machine, data->tg_trigslot, &row);
-		if (take_moving(relation))
+		if (take_moving(machine, data))
 			check_update(relation, machine, &moving.facts, &row);
 		else
 			check_insert(relation, machine, &row);

@@ -62,8 +62,8 @@ extern Datum idem_key_eq(PG_FUNCTION_ARGS);
 /* the parts of a valid key; the key must stay where it is meanwhile */
 extern void idem_key_split(const IdemKey *key, KeyParts *parts);
 
-/* an operation's name as it may stand in a key; raises 22023 if it may not */
-extern void idem_key_check_operation(const char *bytes, int length);
+/* a name as it may stand in the middle of a key; raises 22023 if it may not */
+extern void idem_key_check_name(const char *bytes, int length, const char *what);
 
 /* ---- pointer.c: which parameters count (the rest is in canonical.h) ---- */
 

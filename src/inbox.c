@@ -163,8 +163,7 @@ keep_result(Inbox *inbox, const IdemKey *key, Jsonb *result)
 	find_own(inbox, key, &event);
 	if (event.result == NULL)
 		idem_event_set_result(&inbox->home, &event, result);
-	else if (result == NULL ||
-			 compareJsonbContainers(&event.result->root, &result->root) != 0)
+	else if (compareJsonbContainers(&event.result->root, &result->root) != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_IDEM_RESULT_CONFLICT),
 				 errmsg("event \"%s\" has another result already", idem_key_cstring(key)),
@@ -177,12 +176,18 @@ Datum
 idem_consume_result(PG_FUNCTION_ARGS)
 {
 	const IdemKey *key;
+	Jsonb	   *result;
 	Inbox		inbox;
 
 	PreventCommandIfReadOnly("idem_consume_result()");
 	key = idem_argument_key(fcinfo, 0);
+	result = idem_argument_document(fcinfo, 1);
+	if (result == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("result must not be null")));
 	open_inbox(fcinfo, &inbox);
-	keep_result(&inbox, key, idem_argument_document(fcinfo, 1));
+	keep_result(&inbox, key, result);
 	close_inbox(&inbox);
 	PG_RETURN_VOID();
 }

@@ -42,7 +42,7 @@
 
 #include "idem_action.h"
 
-#define OPERATION_NAME_MAX_BYTES 256
+#define NAME_MAX_BYTES 256
 
 /* stands for every character that no rule speaks of */
 #define OTHER_CHARACTER 0xFFFFFFFF
@@ -281,27 +281,27 @@ idem_key_split(const IdemKey *key, KeyParts *parts)
 
 /* the faults of an operation's name, in the order in which they are looked for */
 static const char *
-operation_name_problem(const KeyPart *name)
+name_problem(const KeyPart *name)
 {
-	if (name->length > OPERATION_NAME_MAX_BYTES)
-		return "is longer than " CppAsString2(OPERATION_NAME_MAX_BYTES) " bytes";
+	if (name->length > NAME_MAX_BYTES)
+		return "is longer than " CppAsString2(NAME_MAX_BYTES) " bytes";
 	if (memchr(name->bytes, '/', name->length) != NULL)
 		return "holds a slash";
 	return part_problem(name, false);
 }
 
 void
-idem_key_check_operation(const char *bytes, int length)
+idem_key_check_name(const char *bytes, int length, const char *what)
 {
 	KeyPart		name = {bytes, length};
-	const char *problem = operation_name_problem(&name);
+	const char *problem = name_problem(&name);
 
 	if (problem == NULL)
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("operation name %s", problem),
-			 length <= OPERATION_NAME_MAX_BYTES ?
+			 errmsg("%s name %s", what, problem),
+			 length <= NAME_MAX_BYTES ?
 			 errdetail("The name is \"%s\".", visible(bytes, length)) :
 			 errdetail("The name has %d bytes.", length)));
 }
@@ -484,14 +484,26 @@ compare(const IdemKey *left, const IdemKey *right)
 	return order != 0 ? order : left_length - right_length;
 }
 
+/* as nearly every key is: neither compressed nor stored elsewhere */
+static bool
+is_plain(const void *key)
+{
+	return !VARATT_IS_COMPRESSED(key) && !VARATT_IS_EXTERNAL(key);
+}
+
 /* B-tree support functions must not leak, so copies made by detoasting are freed */
 static int
 compare_arguments(FunctionCallInfo fcinfo)
 {
-	IdemKey    *left = PG_GETARG_IDEM_KEY_PP(0);
-	IdemKey    *right = PG_GETARG_IDEM_KEY_PP(1);
-	int			order = compare(left, right);
+	IdemKey    *left = (IdemKey *) PG_GETARG_POINTER(0);
+	IdemKey    *right = (IdemKey *) PG_GETARG_POINTER(1);
+	int			order;
 
+	if (is_plain(left) && is_plain(right))
+		return compare(left, right);
+	left = PG_GETARG_IDEM_KEY_PP(0);
+	right = PG_GETARG_IDEM_KEY_PP(1);
+	order = compare(left, right);
 	PG_FREE_IF_COPY(left, 0);
 	PG_FREE_IF_COPY(right, 1);
 	return order;

@@ -53,16 +53,28 @@ trigger_named(Relation relation, const char *name)
 	return NULL;
 }
 
-/* the table on which a machine was defined, of which this may be a partition */
-Oid
-idem_machine_root(Relation relation)
+/*
+ * The table on which a machine was defined: this one, or the nearest of those
+ * of which it is a partition.
+ */
+static Oid
+root_of(Relation relation)
 {
 	Oid			relid = RelationGetRelid(relation);
+	ListCell   *cell;
 
-	/* a machine may also be defined on a partition itself */
-	if (!relation->rd_rel->relispartition || trigger_named(relation, COLUMNS_TRIGGER) != NULL)
+	if (trigger_named(relation, COLUMNS_TRIGGER) != NULL || !relation->rd_rel->relispartition)
 		return relid;
-	return llast_oid(get_partition_ancestors(relid));
+	foreach(cell, get_partition_ancestors(relid))
+	{
+		Relation	ancestor = table_open(lfirst_oid(cell), AccessShareLock);
+		bool		is_root = trigger_named(ancestor, COLUMNS_TRIGGER) != NULL;
+
+		table_close(ancestor, NoLock);
+		if (is_root)
+			return lfirst_oid(cell);
+	}
+	return relid;
 }
 
 static char **
@@ -137,6 +149,12 @@ label_of(Oid type, const char *name)
 	return label;
 }
 
+static int
+length_of(ArrayType *array)
+{
+	return ArrayGetNItems(ARR_NDIM(array), ARR_DIMS(array));
+}
+
 static void
 compile_columns(Relation relation, const MachineText *wording, Machine *machine)
 {
@@ -149,7 +167,7 @@ compile_columns(Relation relation, const MachineText *wording, Machine *machine)
 		!type_is_enum(machine->state_type))
 		refuse("state column \"%s\" is neither text, varchar nor an enum", wording->state_column);
 
-	if (wording->generation_column[0] != '\0')
+	if (wording->generation_column != NULL)
 	{
 		machine->generation = column_of(relation, wording->generation_column,
 										&machine->generation_type);
@@ -172,8 +190,7 @@ compile_states(const MachineText *wording, Machine *machine)
 {
 	int			n;
 	char	  **names = names_of(wording->transitions, &n);
-	int			max = n + ARR_DIMS(wording->initial)[0] +
-		(ARR_NDIM(wording->terminal) == 0 ? 0 : ARR_DIMS(wording->terminal)[0]);
+	int			max = n + length_of(wording->initial) + length_of(wording->terminal);
 
 	machine->states = palloc0(max * sizeof(char *));
 	machine->is_initial = palloc0(max * sizeof(bool));
@@ -199,8 +216,16 @@ void
 idem_machine_compile(Relation relation, const MachineText *wording, Machine *machine)
 {
 	memset(machine, 0, sizeof(Machine));
+	machine->root = root_of(relation);
 	compile_columns(relation, wording, machine);
 	compile_states(wording, machine);
+}
+
+/* -1 if the machine does not know it */
+int
+idem_machine_state_named(const Machine *machine, const char *name)
+{
+	return state_named(machine, name, strlen(name));
 }
 
 /* the index of a row's state, -1 if the machine does not know it */
@@ -230,6 +255,27 @@ idem_machine_trigger(Relation relation)
 	return trigger != NULL && trigger->tgnargs == GUARD_ARGUMENTS ? trigger : NULL;
 }
 
+static void
+refuse_damaged(Relation relation)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("machine of table \"%s\" is damaged", RelationGetRelationName(relation)),
+			 errdetail("Its triggers are not as idem_define_machine makes them."),
+			 errhint("Call idem_define_machine again.")));
+}
+
+/* anybody may make a trigger of that name by hand */
+static void
+check_lists(Relation relation, const MachineText *wording)
+{
+	if (ARR_NDIM(wording->transitions) != 2 || ARR_DIMS(wording->transitions)[1] != 2 ||
+		ARR_NDIM(wording->initial) != 1 || ARR_NDIM(wording->terminal) > 1 ||
+		array_contains_nulls(wording->transitions) ||
+		array_contains_nulls(wording->initial) || array_contains_nulls(wording->terminal))
+		refuse_damaged(relation);
+}
+
 /* the columns by the names that they have now */
 static void
 read_columns(Relation root, bool has_generation, MachineText *wording)
@@ -240,14 +286,10 @@ read_columns(Relation root, bool has_generation, MachineText *wording)
 	Datum	   *names;
 
 	if (columns == NULL || columns->tgnattr < first)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("machine of table \"%s\" is damaged", RelationGetRelationName(root)),
-				 errdetail("Its trigger \"%s\" is missing.", COLUMNS_TRIGGER),
-				 errhint("Call idem_define_machine again.")));
+		refuse_damaged(root);
 	wording->state_column = pstrdup(NameStr(TupleDescAttr(desc, columns->tgattr[0] - 1)->attname));
 	wording->generation_column = has_generation ?
-		pstrdup(NameStr(TupleDescAttr(desc, columns->tgattr[1] - 1)->attname)) : "";
+		pstrdup(NameStr(TupleDescAttr(desc, columns->tgattr[1] - 1)->attname)) : NULL;
 
 	names = palloc(columns->tgnattr * sizeof(Datum));
 	for (int i = first; i < columns->tgnattr; i++)
@@ -259,11 +301,12 @@ read_columns(Relation root, bool has_generation, MachineText *wording)
 void
 idem_machine_text(Relation relation, const Trigger *trigger, MachineText *wording)
 {
-	Relation	root = table_open(idem_machine_root(relation), AccessShareLock);
+	Relation	root = table_open(root_of(relation), AccessShareLock);
 
 	wording->transitions = list_of(trigger->tgargs[GUARD_TRANSITIONS]);
 	wording->initial = list_of(trigger->tgargs[GUARD_INITIAL]);
 	wording->terminal = list_of(trigger->tgargs[GUARD_TERMINAL]);
+	check_lists(relation, wording);
 
 	read_columns(root, strcmp(trigger->tgargs[GUARD_HAS_GENERATION], "true") == 0, wording);
 	table_close(root, NoLock);
@@ -290,6 +333,15 @@ check_reachable(const Machine *machine)
 	for (int i = 0; i < machine->nstates; i++)
 		if (!is_reached[i])
 			refuse("state \"%s\" cannot be reached from an initial one", machine->states[i]);
+}
+
+/* writing a row without changing its state needs no transition */
+static void
+check_loops(const Machine *machine)
+{
+	for (int i = 0; i < machine->nstates; i++)
+		if (machine->is_legal[i * machine->nstates + i])
+			refuse("a transition leads from state \"%s\" to itself", machine->states[i]);
 }
 
 static void
@@ -374,7 +426,7 @@ machine_argument(FunctionCallInfo fcinfo, MachineText *wording)
 
 	if (ARR_NDIM(wording->initial) != 1 || ARR_NDIM(wording->terminal) > 1)
 		refuse("initial and terminal must be lists of states");
-	wording->generation_column = PG_ARGISNULL(5) ? "" : NameStr(*PG_GETARG_NAME(5));
+	wording->generation_column = PG_ARGISNULL(5) ? NULL : NameStr(*PG_GETARG_NAME(5));
 	wording->immutable_columns = PG_ARGISNULL(6) ? construct_empty_array(TEXTOID) :
 		PG_GETARG_ARRAYTYPE_P(6);
 
@@ -382,26 +434,39 @@ machine_argument(FunctionCallInfo fcinfo, MachineText *wording)
 		refuse("immutable_columns must be a list of columns");
 }
 
+/* a regclass may name a table that is gone */
+Relation
+idem_machine_open(Oid relid, LOCKMODE lock)
+{
+	Relation	relation = try_table_open(relid, lock);
+
+	if (relation == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("table with OID %u does not exist", relid)));
+	return relation;
+}
+
+/* whoever does not own the table must not even wait for its lock */
 static Relation
 open_own_table(FunctionCallInfo fcinfo)
 {
 	Oid			relid;
-	Relation	relation;
+	char		kind;
 
 	if (PG_ARGISNULL(0))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("table must not be null")));
 	relid = PG_GETARG_OID(0);
-	relation = table_open(relid, ShareRowExclusiveLock);
-	if (!idem_owns_table(relid))
-		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_TABLE, RelationGetRelationName(relation));
-	if (relation->rd_rel->relkind != RELKIND_RELATION &&
-		relation->rd_rel->relkind != RELKIND_PARTITIONED_TABLE)
+	kind = get_rel_relkind(relid);
+	if (kind != '\0' && kind != RELKIND_RELATION && kind != RELKIND_PARTITIONED_TABLE)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("\"%s\" is not a table", RelationGetRelationName(relation))));
-	return relation;
+				 errmsg("\"%s\" is not a table", get_rel_name(relid))));
+	if (kind != '\0' && !idem_owns_table(relid))
+		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_TABLE, get_rel_name(relid));
+	return idem_machine_open(relid, ShareRowExclusiveLock);
 }
 
 static char *
@@ -466,7 +531,7 @@ column_list(const MachineText *wording)
 
 	initStringInfo(&list);
 	appendStringInfoString(&list, quote_identifier(wording->state_column));
-	if (wording->generation_column[0] != '\0')
+	if (wording->generation_column != NULL)
 		appendStringInfo(&list, ", %s", quote_identifier(wording->generation_column));
 	for (int i = 0; i < n; i++)
 		appendStringInfo(&list, ", %s", quote_identifier(names[i]));
@@ -488,7 +553,7 @@ create_triggers(const Home *home, const Target *target, const MachineText *wordi
 						 target->is_partition ? " OR DELETE" : "", target->name, schema,
 						 list_literal(wording->transitions), list_literal(wording->initial),
 						 list_literal(wording->terminal),
-						 wording->generation_column[0] != '\0' ? "'true'" : "'false'"));
+						 wording->generation_column != NULL ? "'true'" : "'false'"));
 }
 
 PG_FUNCTION_INFO_V1(idem_define_machine);
@@ -506,6 +571,7 @@ idem_define_machine(PG_FUNCTION_ARGS)
 	relation = open_own_table(fcinfo);
 	machine_argument(fcinfo, &wording);
 	idem_machine_compile(relation, &wording, &machine);
+	check_loops(&machine);
 	check_terminal(&machine);
 	check_reachable(&machine);
 

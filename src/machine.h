@@ -34,13 +34,14 @@ typedef struct MachineText
 	ArrayType  *transitions;	/* two columns: from, to */
 	ArrayType  *initial;
 	ArrayType  *terminal;
-	char	   *generation_column;	/* or empty */
+	char	   *generation_column;	/* or NULL */
 	ArrayType  *immutable_columns;
 } MachineText;
 
 /* the same, fit for deciding about rows of one table */
 typedef struct Machine
 {
+	Oid			root;			/* the table on which it was defined */
 	AttrNumber	state;			/* column that holds the state */
 	Oid			state_type;		/* text, varchar or an enum */
 	AttrNumber	generation;		/* column that only grows, or 0 */
@@ -60,6 +61,7 @@ extern void idem_machine_compile(Relation relation, const MachineText *wording, 
 extern void idem_machine_text(Relation relation, const Trigger *trigger, MachineText *wording);
 extern int	idem_machine_state(const Machine *machine, Datum value, bool isnull);
 extern Trigger *idem_machine_trigger(Relation relation);
-extern Oid	idem_machine_root(Relation relation);
+extern int	idem_machine_state_named(const Machine *machine, const char *name);
+extern Relation idem_machine_open(Oid relid, LOCKMODE lock);
 
 #endif							/* IDEM_MACHINE_H */

@@ -4,9 +4,15 @@
  *
  * Whoever finds the row in the first state moves it; everybody else is told
  * what is the case.  Both statements run as the caller, with his privileges
- * and under row security, so nothing here is the owner's business.  Their
- * plans are kept for each table and type of id until the table's relation
- * cache entry is invalidated.
+ * and under row security, so nothing here is the owner's business.  A move
+ * that the machine does not have is refused whatever state the row is in.
+ *
+ * Plans are kept for each table and type of id.  Their texts hold the names
+ * of the table, its schema and its types, so they are made anew when one of
+ * those may have changed.  A trigger of the table may ask for another
+ * transition while the plan of this one is running, so plans that are
+ * replaced meanwhile are put aside, and freed by the next call that is not
+ * nested in another.
  *
  * At READ COMMITTED a loser waits for the winner's commit, misses the row
  * and then looks; at the stricter levels PostgreSQL fails it with 40001.
@@ -22,6 +28,7 @@
 #include "commands/trigger.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
+#include "nodes/pg_list.h"
 #include "tcop/utility.h"
 #include "utils/builtins.h"
 #include "utils/hsearch.h"
@@ -45,7 +52,8 @@ typedef struct Transition
 {
 	TransitionKey key;			/* hash key */
 	bool		is_valid;		/* else prepare anew */
-	bool		has_generation; /* the machine has a generation column */
+	MemoryContext context;		/* owns the machine */
+	Machine		machine;		/* whose moves these are */
 	SPIPlanPtr	move;			/* id, from, to, generation */
 	SPIPlanPtr	look;			/* id */
 } Transition;
@@ -60,6 +68,19 @@ typedef struct Request
 } Request;
 
 static HTAB *transitions = NULL;	/* by table and type of id */
+static int	depth = 0;			/* calls that are running in each other */
+static List *retired = NIL;		/* plans that one of them may be running */
+
+static void
+forget_all(Datum arg, int cacheid, uint32 hashvalue)
+{
+	HASH_SEQ_STATUS status;
+	Transition *entry;
+
+	hash_seq_init(&status, transitions);
+	while ((entry = hash_seq_search(&status)) != NULL)
+		entry->is_valid = false;
+}
 
 static void
 forget_transitions(Datum arg, Oid relid)
@@ -82,6 +103,9 @@ create_cache(void)
 	transitions = hash_create("idem_action transitions", 16, &control,
 							  HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	CacheRegisterRelcacheCallback(forget_transitions, (Datum) 0);
+	CacheRegisterSyscacheCallback(NAMESPACEOID, forget_all, (Datum) 0);
+	CacheRegisterSyscacheCallback(TYPEOID, forget_all, (Datum) 0);
+	CacheRegisterSyscacheCallback(OPEROID, forget_all, (Datum) 0);
 }
 
 /* "column = $n" with the equality of the column's own type, wherever that lives */
@@ -134,41 +158,57 @@ keep_plan(const char *text, int nargs, Oid *argtypes)
 	return plan;
 }
 
+/* the machine lives as long as the entry is valid */
 static void
-prepare(Relation relation, Transition *transition)
+read_machine(Relation relation, Transition *transition, MachineText *wording)
 {
 	Trigger    *trigger = idem_machine_trigger(relation);
-	Oid			argtypes[4] = {transition->key.id_type, TEXTOID, TEXTOID, INT8OID};
-	AttrNumber	id = primary_key_column(relation);
-	MachineText wording;
-	Machine		machine;
-	char	   *table;
-	const char *state;
-	const char *generation = NULL;
-	StringInfoData move;
+	MemoryContext old;
 
 	if (trigger == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("table \"%s\" has no machine", RelationGetRelationName(relation)),
 				 errhint("Its owner defines one with idem_define_machine().")));
-	idem_machine_text(relation, trigger, &wording);
-	idem_machine_compile(relation, &wording, &machine);
+	if (transition->context == NULL)
+		transition->context = AllocSetContextCreate(CacheMemoryContext, "idem_action transition",
+													ALLOCSET_SMALL_SIZES);
+	else
+		MemoryContextReset(transition->context);
+	old = MemoryContextSwitchTo(transition->context);
+	idem_machine_text(relation, trigger, wording);
+	idem_machine_compile(relation, wording, &transition->machine);
+	MemoryContextSwitchTo(old);
+}
+
+static void
+prepare(Relation relation, Transition *transition)
+{
+	Oid			argtypes[4] = {transition->key.id_type, TEXTOID, TEXTOID, INT8OID};
+	AttrNumber	id = primary_key_column(relation);
+	const Machine *machine = &transition->machine;
+	MachineText wording;
+	char	   *table;
+	const char *state;
+	const char *generation = NULL;
+	StringInfoData move;
+
+	read_machine(relation, transition, &wording);
 	table = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(relation)),
 									   RelationGetRelationName(relation));
 	state = quote_identifier(wording.state_column);
 
 	initStringInfo(&move);
 	appendStringInfo(&move, "UPDATE %s SET %s = $3::%s", table, state,
-					 format_type_be_qualified(machine.state_type));
-	if (machine.generation != 0)
+					 format_type_be_qualified(machine->state_type));
+	if (machine->generation != 0)
 	{
 		generation = quote_identifier(wording.generation_column);
 		appendStringInfo(&move, ", %s = COALESCE($4, %s)", generation, generation);
 	}
 	appendStringInfo(&move, " WHERE %s AND %s", equals(relation, id, "$1"),
-					 equals(relation, machine.state, "$2"));
-	if (machine.generation != 0)
+					 equals(relation, machine->state, "$2"));
+	if (machine->generation != 0)
 		appendStringInfo(&move, " AND ($4 IS NULL OR %s IS NULL OR %s OPERATOR(pg_catalog.<=) $4)",
 						 generation, generation);
 	transition->move = keep_plan(move.data, 4, argtypes);
@@ -176,8 +216,31 @@ prepare(Relation relation, Transition *transition)
 										  generation == NULL ? "NULL::pg_catalog.int8" :
 										  psprintf("%s::pg_catalog.int8", generation), table,
 										  equals(relation, id, "$1")), 1, argtypes);
-	transition->has_generation = machine.generation != 0;
 	transition->is_valid = true;
+}
+
+static void
+retire(SPIPlanPtr *plan)
+{
+	MemoryContext old = MemoryContextSwitchTo(CacheMemoryContext);
+
+	if (*plan != NULL)
+		retired = lappend(retired, *plan);
+	*plan = NULL;
+	MemoryContextSwitchTo(old);
+}
+
+static void
+free_retired(void)
+{
+	ListCell   *cell;
+
+	if (depth > 1)
+		return;
+	foreach(cell, retired)
+		SPI_freeplan(lfirst(cell));
+	list_free(retired);
+	retired = NIL;
 }
 
 /* inside SPI */
@@ -191,23 +254,47 @@ transition_of(Oid relid, Oid id_type)
 
 	if (transitions == NULL)
 		create_cache();
+	free_retired();
 	transition = hash_search(transitions, &key, HASH_ENTER, &is_found);
 	if (!is_found)
 	{
 		transition->is_valid = false;
+		transition->context = NULL;
 		transition->move = transition->look = NULL;
 	}
 	if (transition->is_valid)
 		return transition;
-	if (transition->move != NULL)
-		SPI_freeplan(transition->move);
-	if (transition->look != NULL)
-		SPI_freeplan(transition->look);
-	transition->move = transition->look = NULL;
-	relation = table_open(relid, AccessShareLock);
+	retire(&transition->move);
+	retire(&transition->look);
+	relation = idem_machine_open(relid, AccessShareLock);
 	prepare(relation, transition);
 	table_close(relation, NoLock);
 	return transition;
+}
+
+/* a name in a rarely taken branch must not hide: the row's state does not matter here */
+static void
+check_move(const Transition *transition, const Request *request)
+{
+	const Machine *machine = &transition->machine;
+	int			from = idem_machine_state_named(machine, request->from);
+	int			to = idem_machine_state_named(machine, request->to);
+
+	if (request->has_generation && machine->generation == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("the machine of table \"%s\" has no generation column",
+						get_rel_name(transition->key.relid)),
+				 errhint("Leave generation out, or define the machine with generation_column.")));
+	if (from < 0 || to < 0 || !machine->is_legal[from * machine->nstates + to])
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_ILLEGAL_TRANSITION),
+				 errmsg("the machine of table \"%s\" has no such transition",
+						get_rel_name(transition->key.relid)),
+				 from < 0 || to < 0 ? errdetail("%s is none of its states.", from < 0 ? "from_state" : "to_state") :
+				 errdetail("No transition leads from \"%s\" to \"%s\".",
+						   machine->states[from], machine->states[to]),
+				 errhint("Check the spelling, or define the machine anew with idem_define_machine.")));
 }
 
 static bool
@@ -257,34 +344,45 @@ look(const Transition *transition, const Request *request, MemoryContext context
 
 /* returns the outcome; *state is the row's afterwards */
 static const char *
-apply(Oid relid, Oid id_type, const Request *request, char **state)
+try_move(const Transition *transition, const Request *request, MemoryContext context, char **state)
 {
-	MemoryContext context = CurrentMemoryContext;
-	const char *outcome = "refused";
-	const Transition *transition;
-
-	SPI_connect();
-	transition = transition_of(relid, id_type);
-	if (request->has_generation && !transition->has_generation)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("the machine of table \"%s\" has no generation column", get_rel_name(relid)),
-				 errhint("Leave generation out, or define the machine with generation_column.")));
 	for (int round = 0; round < ROUNDS_MAX; round++)
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (move(transition, request))
 		{
-			outcome = "applied";
 			*state = request->to;
-			break;
+			return "applied";
 		}
 		*state = look(transition, request, context);
 		if (*state != NULL && strcmp(*state, request->to) == 0)
-			outcome = "already";
+			return "already";
 		if (*state == NULL || strcmp(*state, request->from) != 0)
-			break;
+			return "refused";
 	}
+	return "refused";
+}
+
+static const char *
+apply(Oid relid, Oid id_type, const Request *request, char **state)
+{
+	MemoryContext context = CurrentMemoryContext;
+	const char *outcome;
+	const Transition *transition;
+
+	SPI_connect();
+	depth++;
+	PG_TRY();
+	{
+		transition = transition_of(relid, id_type);
+		check_move(transition, request);
+		outcome = try_move(transition, request, context, state);
+	}
+	PG_FINALLY();
+	{
+		depth--;
+	}
+	PG_END_TRY();
 	SPI_finish();
 	return outcome;
 }
