@@ -1,4 +1,4 @@
-# 090_readme.pl: README.md and the pages of doc/ say what really happens.
+# 090_readme.pl: README.md and the pages of doc/ and doc/patterns/ say what really happens.
 #
 # A page marks what is played with comments that nobody sees when it is rendered, each on the
 # line above a fenced block:
@@ -14,13 +14,13 @@
 # starts as the superuser with one window, number 1.  A block without an <!-- output --> must
 # run without an error.
 #
-# And nothing is left out: links lead to files and headings, every public function has its table and its
-# page, every SQLSTATE of ours its paragraph.
+# And nothing is left out: links lead to files and headings, README.md leads to every page, every
+# public function has its table and its page, every SQLSTATE of ours its paragraph.
 
 use strict;
 use warnings;
 
-use File::Basename qw(basename dirname);
+use File::Basename qw(dirname);
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -210,14 +210,17 @@ sub check_links
 	is("@broken", '', "$page: its links lead to files and headings");
 }
 
-foreach my $file ('README.md', sort glob 'doc/*.md')
+my $readme = slurp_file('README.md');
+
+foreach my $file ('README.md', sort glob 'doc/*.md doc/patterns/*.md')
 {
 	my $text = slurp_file($file);
 
 	$page = $file;
+	like($readme, qr/\]\(\Q$file\E[)#]/, "README.md leads to $file") if $file ne 'README.md';
 	check_links($text);
 	next unless $text =~ /^<!-- run/m;
-	$database = lc basename($file, '.md');
+	$database = lc($file) =~ s/\.md$//r =~ s/\W/_/gr;
 	$node->safe_psql('postgres', "CREATE DATABASE $database");
 	$node->safe_psql($database, 'CREATE EXTENSION idem_action')
 	  unless $text =~ /^CREATE EXTENSION idem_action\b/m;
@@ -226,7 +229,6 @@ foreach my $file ('README.md', sort glob 'doc/*.md')
 
 # ---- what must not be left out ----
 
-my $readme = slurp_file('README.md');
 my $errors = slurp_file('doc/errors.md');
 my $described = $node->safe_psql('readme', <<'SQL');
 SELECT DISTINCT proname, substring(description FROM 'source: (doc/\w+\.md)')
