@@ -56,7 +56,7 @@ typedef struct Moving
 	Oid			root;			/* the table on which the machine was defined */
 	LocalTransactionId lxid;	/* in this transaction */
 	CommandId	command;		/* by this command */
-	MemoryContext context;		/* owns the facts; gone with the transaction */
+	MemoryContext context;		/* owns the facts */
 	Facts		facts;			/* what the deleted version held */
 } Moving;
 
@@ -248,23 +248,17 @@ check_update(Relation relation, const Machine *machine, const Facts *old, const 
 
 /* ---- rows between partitions ---- */
 
-static MemoryContext
-moving_context(void)
-{
-	if (moving.context == NULL || moving.lxid != idem_local_xid())
-		return AllocSetContextCreate(TopTransactionContext, "idem_action moving row",
-									 ALLOCSET_SMALL_SIZES);
-	MemoryContextReset(moving.context);
-	return moving.context;
-}
-
 static void
 keep_moving(Relation relation, const Machine *machine, TriggerData *data)
 {
 	TupleDesc	desc = RelationGetDescr(relation);
 	MemoryContext old;
 
-	moving.context = moving_context();
+	moving.is_set = false;
+	if (moving.context == NULL)
+		moving.context = AllocSetContextCreate(TopMemoryContext, "idem_action moving row",
+											   ALLOCSET_SMALL_SIZES);
+	MemoryContextReset(moving.context);
 	old = MemoryContextSwitchTo(moving.context);
 	read_facts(machine, data->tg_trigslot, &moving.facts);
 	for (int i = 0; i < machine->nimmutable; i++)
@@ -282,16 +276,18 @@ keep_moving(Relation relation, const Machine *machine, TriggerData *data)
 	moving.is_set = true;
 }
 
-/* is this insertion the second half of a move?  Then the same command made both. */
+/*
+ * Is this insertion the second half of a move?  Then the same command made
+ * both.  What a trigger in between inserts or deletes does not end the move.
+ */
 static bool
 take_moving(const Machine *machine, TriggerData *data)
 {
-	bool		is_moving = moving.is_set && moving.lxid == idem_local_xid() &&
-		moving.root == machine->root &&
-		moving.command == HeapTupleHeaderGetCmin(data->tg_trigtuple->t_data);
-
+	if (!moving.is_set || moving.lxid != idem_local_xid() || moving.root != machine->root ||
+		moving.command != HeapTupleHeaderGetCmin(data->tg_trigtuple->t_data))
+		return false;
 	moving.is_set = false;
-	return is_moving;
+	return true;
 }
 
 /* ---- the trigger ---- */
@@ -327,7 +323,6 @@ idem_guard(PG_FUNCTION_ARGS)
 	machine = machine_of(relation, data->tg_trigger);
 	if (TRIGGER_FIRED_BY_DELETE(data->tg_event))
 	{
-		moving.is_set = false;
 		if (HeapTupleHeaderIndicatesMovedPartitions(data->tg_trigtuple->t_data))
 			keep_moving(relation, machine, data);
 	}
