@@ -39,6 +39,9 @@ typedef struct KeptMachine
 	Machine		machine;
 } KeptMachine;
 
+#define FEW 8					/* immutable columns, which need no memory of
+								 * their own */
+
 /* what the guard looks at of a row */
 typedef struct Facts
 {
@@ -47,6 +50,8 @@ typedef struct Facts
 	int64		generation;
 	Datum	   *values;			/* of the immutable columns */
 	bool	   *nulls;
+	Datum		few_values[FEW];
+	bool		few_nulls[FEW];
 } Facts;
 
 /* a row on its way to another partition */
@@ -61,6 +66,8 @@ typedef struct Moving
 } Moving;
 
 static HTAB *kept = NULL;		/* machines by trigger */
+static KeptMachine *last = NULL;	/* the one asked for last: nearly always
+									 * the next one too */
 static Moving moving;			/* between two events of one row */
 
 static void
@@ -109,6 +116,8 @@ machine_of(Relation relation, Trigger *trigger)
 	KeptMachine *entry;
 	bool		is_found;
 
+	if (last != NULL && last->is_valid && last->trigger == trigger->tgoid)
+		return &last->machine;
 	if (kept == NULL)
 		create_cache();
 	entry = hash_search(kept, &trigger->tgoid, HASH_ENTER, &is_found);
@@ -117,6 +126,7 @@ machine_of(Relation relation, Trigger *trigger)
 		entry->is_valid = false;
 		entry->context = NULL;
 	}
+	last = entry;
 	if (entry->is_valid)
 		return &entry->machine;
 	if (entry->context != NULL)
@@ -131,22 +141,29 @@ machine_of(Relation relation, Trigger *trigger)
 static void
 read_facts(const Machine *machine, TupleTableSlot *slot, Facts *facts)
 {
-	bool		isnull;
-	Datum		value = slot_getattr(slot, machine->state, &isnull);
+	const Datum *values = slot->tts_values;
+	const bool *nulls = slot->tts_isnull;
+	int			n = machine->generation - 1;
 
-	facts->state = idem_machine_state(machine, value, isnull);
-	facts->has_generation = false;
-	if (machine->generation != 0)
+	slot_getsomeattrs(slot, machine->last);
+	facts->state = idem_machine_state(machine, values[machine->state - 1], nulls[machine->state - 1]);
+	facts->has_generation = n >= 0 && !nulls[n];
+	if (facts->has_generation)
+		facts->generation = machine->generation_type == INT8OID ?
+			DatumGetInt64(values[n]) : DatumGetInt32(values[n]);
+
+	facts->values = facts->few_values;
+	facts->nulls = facts->few_nulls;
+	if (machine->nimmutable > FEW)
 	{
-		value = slot_getattr(slot, machine->generation, &isnull);
-		facts->has_generation = !isnull;
-		facts->generation = isnull ? 0 :
-			machine->generation_type == INT8OID ? DatumGetInt64(value) : DatumGetInt32(value);
+		facts->values = palloc(machine->nimmutable * sizeof(Datum));
+		facts->nulls = palloc(machine->nimmutable * sizeof(bool));
 	}
-	facts->values = palloc(Max(machine->nimmutable, 1) * sizeof(Datum));
-	facts->nulls = palloc(Max(machine->nimmutable, 1) * sizeof(bool));
 	for (int i = 0; i < machine->nimmutable; i++)
-		facts->values[i] = slot_getattr(slot, machine->immutable[i], &facts->nulls[i]);
+	{
+		facts->values[i] = values[machine->immutable[i] - 1];
+		facts->nulls[i] = nulls[machine->immutable[i] - 1];
+	}
 }
 
 static const char *
@@ -299,7 +316,7 @@ check_protocol(FunctionCallInfo fcinfo)
 
 	if (!CALLED_AS_TRIGGER(fcinfo) ||
 		!TRIGGER_FIRED_AFTER(data->tg_event) || !TRIGGER_FIRED_FOR_ROW(data->tg_event) ||
-		data->tg_trigger->tgnargs != GUARD_ARGUMENTS)
+		(data->tg_trigger->tgnargs != GUARD_ARGUMENTS && data->tg_trigger->tgnargs != 0))
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 				 errmsg("idem_guard is called otherwise than by a trigger that idem_define_machine made")));
@@ -315,10 +332,10 @@ idem_guard(PG_FUNCTION_ARGS)
 	Facts		old;
 	Facts		row;
 
-	if (CALLED_AS_TRIGGER(fcinfo) && TRIGGER_FIRED_FOR_STATEMENT(data->tg_event))
+	check_protocol(fcinfo);
+	if (data->tg_trigger->tgnargs == 0)
 		return PointerGetDatum(NULL);	/* somebody enabled the list of
 										 * columns */
-	check_protocol(fcinfo);
 	relation = data->tg_relation;
 	machine = machine_of(relation, data->tg_trigger);
 	if (TRIGGER_FIRED_BY_DELETE(data->tg_event))

@@ -53,6 +53,15 @@ trigger_named(Relation relation, const char *name)
 	return NULL;
 }
 
+/* a partition has copies of the triggers of the table above */
+static bool
+has_machine_of_its_own(Relation relation)
+{
+	Trigger    *columns = trigger_named(relation, COLUMNS_TRIGGER);
+
+	return columns != NULL && !columns->tgisclone;
+}
+
 /*
  * The table on which a machine was defined: this one, or the nearest of those
  * of which it is a partition.
@@ -63,12 +72,12 @@ root_of(Relation relation)
 	Oid			relid = RelationGetRelid(relation);
 	ListCell   *cell;
 
-	if (trigger_named(relation, COLUMNS_TRIGGER) != NULL || !relation->rd_rel->relispartition)
+	if (has_machine_of_its_own(relation) || !relation->rd_rel->relispartition)
 		return relid;
 	foreach(cell, get_partition_ancestors(relid))
 	{
 		Relation	ancestor = table_open(lfirst_oid(cell), AccessShareLock);
-		bool		is_root = trigger_named(ancestor, COLUMNS_TRIGGER) != NULL;
+		bool		is_root = has_machine_of_its_own(ancestor);
 
 		table_close(ancestor, NoLock);
 		if (is_root)
@@ -182,7 +191,9 @@ compile_columns(Relation relation, const MachineText *wording, Machine *machine)
 		machine->immutable[i] = column_of(relation, names[i], &type);
 		if (machine->immutable[i] == machine->state || machine->immutable[i] == machine->generation)
 			refuse("column \"%s\" cannot be immutable: it is the state or the generation", names[i]);
+		machine->last = Max(machine->last, machine->immutable[i]);
 	}
+	machine->last = Max(machine->last, Max(machine->state, machine->generation));
 }
 
 static void
@@ -278,15 +289,15 @@ check_lists(Relation relation, const MachineText *wording)
 
 /* the columns by the names that they have now */
 static void
-read_columns(Relation root, bool has_generation, MachineText *wording)
+read_columns(Relation relation, bool has_generation, MachineText *wording)
 {
-	Trigger    *columns = trigger_named(root, COLUMNS_TRIGGER);
-	TupleDesc	desc = RelationGetDescr(root);
+	Trigger    *columns = trigger_named(relation, COLUMNS_TRIGGER);
+	TupleDesc	desc = RelationGetDescr(relation);
 	int			first = has_generation ? 2 : 1;
 	Datum	   *names;
 
 	if (columns == NULL || columns->tgnattr < first)
-		refuse_damaged(root);
+		refuse_damaged(relation);
 	wording->state_column = pstrdup(NameStr(TupleDescAttr(desc, columns->tgattr[0] - 1)->attname));
 	wording->generation_column = has_generation ?
 		pstrdup(NameStr(TupleDescAttr(desc, columns->tgattr[1] - 1)->attname)) : NULL;
@@ -301,15 +312,11 @@ read_columns(Relation root, bool has_generation, MachineText *wording)
 void
 idem_machine_text(Relation relation, const Trigger *trigger, MachineText *wording)
 {
-	Relation	root = table_open(root_of(relation), AccessShareLock);
-
 	wording->transitions = list_of(trigger->tgargs[GUARD_TRANSITIONS]);
 	wording->initial = list_of(trigger->tgargs[GUARD_INITIAL]);
 	wording->terminal = list_of(trigger->tgargs[GUARD_TERMINAL]);
 	check_lists(relation, wording);
-
-	read_columns(root, strcmp(trigger->tgargs[GUARD_HAS_GENERATION], "true") == 0, wording);
-	table_close(root, NoLock);
+	read_columns(relation, strcmp(trigger->tgargs[GUARD_HAS_GENERATION], "true") == 0, wording);
 }
 
 /* ---- checking ---- */
@@ -544,10 +551,10 @@ create_triggers(const Home *home, const Target *target, const MachineText *wordi
 {
 	const char *schema = quote_identifier(get_namespace_name(home->schema));
 
-	run_utility(psprintf("CREATE TRIGGER " COLUMNS_TRIGGER " BEFORE UPDATE OF %s ON %s"
-						 " FOR EACH STATEMENT EXECUTE FUNCTION %s.idem_guard()",
+	run_utility(psprintf("CREATE TRIGGER " COLUMNS_TRIGGER " AFTER UPDATE OF %s ON %s"
+						 " FOR EACH ROW EXECUTE FUNCTION %s.idem_guard()",
 						 column_list(wording), target->name, schema));
-	run_utility(psprintf("ALTER TABLE ONLY %s DISABLE TRIGGER " COLUMNS_TRIGGER, target->name));
+	run_utility(psprintf("ALTER TABLE %s DISABLE TRIGGER " COLUMNS_TRIGGER, target->name));
 	run_utility(psprintf("CREATE TRIGGER " GUARD_TRIGGER " AFTER INSERT OR UPDATE%s ON %s"
 						 " FOR EACH ROW EXECUTE FUNCTION %s.idem_guard(%s, %s, %s, %s)",
 						 target->is_partition ? " OR DELETE" : "", target->name, schema,

@@ -48,6 +48,7 @@ typedef struct Machine
 	Oid			generation_type;	/* integer or bigint */
 	int			nimmutable;		/* columns that never change */
 	AttrNumber *immutable;
+	AttrNumber	last;			/* the rightmost of all these columns */
 	int			nstates;		/* all that are named anywhere */
 	char	  **states;			/* their names */
 	Oid		   *labels;			/* of an enum, in the same order; or NULL */
