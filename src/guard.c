@@ -309,6 +309,12 @@ take_moving(const Machine *machine, TriggerData *data)
 
 /* ---- the trigger ---- */
 
+static bool
+is_column_list(const Trigger *trigger)
+{
+	return trigger->tgnargs == 0 && strcmp(trigger->tgname, COLUMNS_TRIGGER) == 0;
+}
+
 static void
 check_protocol(FunctionCallInfo fcinfo)
 {
@@ -316,7 +322,7 @@ check_protocol(FunctionCallInfo fcinfo)
 
 	if (!CALLED_AS_TRIGGER(fcinfo) ||
 		!TRIGGER_FIRED_AFTER(data->tg_event) || !TRIGGER_FIRED_FOR_ROW(data->tg_event) ||
-		(data->tg_trigger->tgnargs != GUARD_ARGUMENTS && data->tg_trigger->tgnargs != 0))
+		(data->tg_trigger->tgnargs != GUARD_ARGUMENTS && !is_column_list(data->tg_trigger)))
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 				 errmsg("idem_guard is called otherwise than by a trigger that idem_define_machine made")));
@@ -333,7 +339,7 @@ idem_guard(PG_FUNCTION_ARGS)
 	Facts		row;
 
 	check_protocol(fcinfo);
-	if (data->tg_trigger->tgnargs == 0)
+	if (is_column_list(data->tg_trigger))
 		return PointerGetDatum(NULL);	/* somebody enabled the list of
 										 * columns */
 	relation = data->tg_relation;
