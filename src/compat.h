@@ -89,4 +89,22 @@ idem_unpin_search_path(int level)
 #define idem_local_xid() (MyProc->lxid)
 #endif
 
+/* 18 is told which row to leave out, here the one being inserted; delete with PostgreSQL 17 */
+#if PG_VERSION_NUM >= 180000
+#define idem_is_unique(target, slot, estate, conflict) \
+	ExecCheckIndexConstraints(target, slot, estate, conflict, &(slot)->tts_tid, NIL)
+#else
+#define idem_is_unique(target, slot, estate, conflict) \
+	ExecCheckIndexConstraints(target, slot, estate, conflict, NIL)
+#endif
+
+/* 16 is told whether only summarizing indexes are meant; delete with PostgreSQL 15 */
+#if PG_VERSION_NUM >= 160000
+#define idem_insert_index_tuples(target, slot, estate, is_lost) \
+	ExecInsertIndexTuples(target, slot, estate, false, true, is_lost, NIL, false)
+#else
+#define idem_insert_index_tuples(target, slot, estate, is_lost) \
+	ExecInsertIndexTuples(target, slot, estate, false, true, is_lost, NIL)
+#endif
+
 #endif							/* IDEM_COMPAT_H */

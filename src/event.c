@@ -7,12 +7,21 @@
  * index decides who was first, and an event that was found is one that was
  * committed, or written by this very transaction.
  *
+ * A single event is written by a statement, a batch row by row through the
+ * executor's own routines, which is what such a statement would do and saves
+ * the rest of it.
+ *
  * Results are copied into the caller's memory context.
  */
 #include "idem_action.h"
 #include "row.h"
 
+#include "access/tableam.h"
+#include "access/xact.h"
 #include "catalog/pg_type.h"
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -29,18 +38,6 @@ static Statement insert_event = {
 	" ON CONFLICT (key) DO NOTHING",
 	7, {TEXTOID, INT4OID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID, JSONBOID, JSONBOID},
 	SPI_OK_INSERT
-};
-
-/* returns the keys it inserted, in the order of the arrays */
-static Statement insert_events = {
-	"INSERT INTO %1$s.idem_event (key, revision, digest, occurred_at, recorded_at, params, transport)"
-	" SELECT e.key, e.revision, e.digest::%1$s.idem_digest, e.occurred_at, $5, e.params, e.transport"
-	" FROM (SELECT pg_catalog.unnest($1) AS key, pg_catalog.unnest($2) AS revision,"
-	" pg_catalog.unnest($3) AS digest, pg_catalog.unnest($4) AS occurred_at,"
-	" pg_catalog.unnest($6) AS params, pg_catalog.unnest($7) AS transport) AS e"
-	" ON CONFLICT (key) DO NOTHING RETURNING key",
-	7, {TEXTARRAYOID, INT4ARRAYOID, TEXTARRAYOID, TIMESTAMPTZARRAYOID, TIMESTAMPTZOID,
-	JSONBARRAYOID, JSONBARRAYOID}, SPI_OK_INSERT_RETURNING
 };
 
 static Statement update_result = {
@@ -113,49 +110,56 @@ idem_event_insert(const Home *home, const Event *event)
 
 /* ---- many at once ---- */
 
-typedef struct Batch
-{
-	Event	   *const *events;	/* in the order of their keys */
-	int			n;				/* how many */
-	bool	   *is_inserted;	/* what became of each */
-} Batch;
-
-static bool
-is_same_key(const IdemKey *a, const IdemKey *b)
-{
-	return VARSIZE_ANY_EXHDR(a) == VARSIZE_ANY_EXHDR(b) &&
-		memcmp(VARDATA_ANY(a), VARDATA_ANY(b), VARSIZE_ANY_EXHDR(a)) == 0;
-}
-
-/* the keys come back in the order in which they went */
+/* the row of an event, in a slot of the table; columns of a later release are null */
 static void
-read_inserted(SPITupleTable *table, uint64 rows, void *target)
+fill_slot(TupleTableSlot *slot, Event *event, TimestampTz recorded_at)
 {
-	Batch	   *batch = target;
-	uint64		row = 0;
+	Datum	   *values = slot->tts_values;
+	bool	   *nulls = slot->tts_isnull;
 
-	for (int i = 0; i < batch->n && row < rows; i++)
-	{
-		bool		isnull;
-		Datum		key = SPI_getbinval(table->vals[row], table->tupdesc, 1, &isnull);
-
-		if (!is_same_key((IdemKey *) DatumGetPointer(key), batch->events[i]->key))
-			continue;
-		batch->is_inserted[i] = true;
-		row++;
-	}
-	if (row < rows)
-		elog(ERROR, "events came back in another order");
+	ExecClearTuple(slot);
+	memset(nulls, true, slot->tts_tupleDescriptor->natts * sizeof(bool));
+	memset(nulls, false, EVENT_COLUMNS * sizeof(bool));
+	values[EVENT_KEY] = PointerGetDatum(event->key);
+	values[EVENT_REVISION] = Int32GetDatum(event->fingerprint.revision);
+	values[EVENT_DIGEST] = PointerGetDatum(&event->fingerprint.digest);
+	row_set_moment(values, nulls, EVENT_OCCURRED_AT, event->occurred_at);
+	values[EVENT_RECORDED_AT] = TimestampTzGetDatum(recorded_at);
+	row_set_pointer(values, nulls, EVENT_PARAMS, event->fingerprint.params);
+	row_set_pointer(values, nulls, EVENT_RESULT, NULL);
+	row_set_pointer(values, nulls, EVENT_TRANSPORT, event->transport);
+	ExecStoreVirtualTuple(slot);
 }
 
-static Datum
-array_of(Datum *values, bool *nulls, int n, Oid type, int16 length, bool is_by_value, char align)
+/*
+ * What INSERT ... ON CONFLICT DO NOTHING does with a row (ExecInsert() in
+ * nodeModifyTable.c): whoever inserts the same key meanwhile is waited for,
+ * and a row that lost after all is taken back before anybody can see it.
+ */
+static bool
+insert_slot(ResultRelInfo *target, TupleTableSlot *slot, EState *estate, CommandId command)
 {
-	int			dims[1] = {n};
-	int			lower[1] = {1};
+	Relation	relation = target->ri_RelationDesc;
+	TransactionId xid;
+	bool		is_lost;
 
-	return PointerGetDatum(construct_md_array(values, nulls, 1, dims, lower, type, length,
-											  is_by_value, align));
+	do
+	{
+		uint32		token;
+		ItemPointerData conflict;
+
+		CHECK_FOR_INTERRUPTS();
+		if (!idem_is_unique(target, slot, estate, &conflict))
+			return false;
+		xid = GetCurrentTransactionId();
+		is_lost = false;
+		token = SpeculativeInsertionLockAcquire(xid);
+		table_tuple_insert_speculative(relation, slot, command, 0, NULL, token);
+		idem_insert_index_tuples(target, slot, estate, &is_lost);
+		table_tuple_complete_speculative(relation, slot, token, !is_lost);
+		SpeculativeInsertionLockRelease(xid);
+	} while (is_lost);
+	return true;
 }
 
 /*
@@ -164,41 +168,28 @@ array_of(Datum *values, bool *nulls, int n, Oid type, int16 length, bool is_by_v
  * never in a circle.
  */
 void
-idem_event_insert_batch(const Home *home, Event *const *events, int n, bool *is_inserted)
+idem_event_insert_batch(Relation relation, Event *const *events, int n, bool *is_inserted)
 {
-	enum
-	{
-		KEYS, REVISIONS, DIGESTS, MOMENTS, PARAMS, TRANSPORTS, NARRAYS
-	};
-	Batch		batch = {events, n, is_inserted};
-	Datum	   *values[NARRAYS];
-	bool	   *nulls[NARRAYS];
-	Datum		args[7];
+	EState	   *estate = CreateExecutorState();
+	ResultRelInfo *target = makeNode(ResultRelInfo);
+	TupleTableSlot *slot = table_slot_create(relation, NULL);
+	TimestampTz recorded_at = GetCurrentTimestamp();
+	CommandId	command = GetCurrentCommandId(true);
 
-	for (int k = 0; k < NARRAYS; k++)
-	{
-		values[k] = palloc(n * sizeof(Datum));
-		nulls[k] = palloc0(n * sizeof(bool));
-	}
+	InitResultRelInfo(target, relation, 0, NULL, 0);
+	ExecOpenIndices(target, true);
+	PushActiveSnapshot(GetTransactionSnapshot());
 	for (int i = 0; i < n; i++)
 	{
-		values[KEYS][i] = PointerGetDatum(events[i]->key);
-		values[REVISIONS][i] = Int32GetDatum(events[i]->fingerprint.revision);
-		values[DIGESTS][i] = idem_digest_text(&events[i]->fingerprint.digest);
-		row_set_moment(values[MOMENTS], nulls[MOMENTS], i, events[i]->occurred_at);
-		row_set_pointer(values[PARAMS], nulls[PARAMS], i, events[i]->fingerprint.params);
-		row_set_pointer(values[TRANSPORTS], nulls[TRANSPORTS], i, events[i]->transport);
-		is_inserted[i] = false;
+		fill_slot(slot, events[i], recorded_at);
+		is_inserted[i] = insert_slot(target, slot, estate, command);
+		ResetPerTupleExprContext(estate);
 	}
-	args[0] = array_of(values[KEYS], nulls[KEYS], n, TEXTOID, -1, false, TYPALIGN_INT);
-	args[1] = array_of(values[REVISIONS], nulls[REVISIONS], n, INT4OID, 4, true, TYPALIGN_INT);
-	args[2] = array_of(values[DIGESTS], nulls[DIGESTS], n, TEXTOID, -1, false, TYPALIGN_INT);
-	args[3] = array_of(values[MOMENTS], nulls[MOMENTS], n, TIMESTAMPTZOID, 8, FLOAT8PASSBYVAL,
-					   TYPALIGN_DOUBLE);
-	args[4] = TimestampTzGetDatum(GetCurrentTimestamp());
-	args[5] = array_of(values[PARAMS], nulls[PARAMS], n, JSONBOID, -1, false, TYPALIGN_INT);
-	args[6] = array_of(values[TRANSPORTS], nulls[TRANSPORTS], n, JSONBOID, -1, false, TYPALIGN_INT);
-	idem_statement_run(&insert_events, home, args, NULL, InvalidSnapshot, read_inserted, &batch);
+	PopActiveSnapshot();
+	ExecCloseIndices(target);
+	ExecDropSingleTupleTableSlot(slot);
+	FreeExecutorState(estate);
+	CommandCounterIncrement();
 }
 
 /* ---- by the transaction that consumed ---- */

@@ -326,7 +326,7 @@ typedef struct Event
 extern Relation idem_event_open(const Home *home);
 extern bool idem_event_find(Relation relation, const IdemKey *key, Event *event);
 extern bool idem_event_insert(const Home *home, const Event *event);
-extern void idem_event_insert_batch(const Home *home, Event *const *events, int n,
+extern void idem_event_insert_batch(Relation relation, Event *const *events, int n,
 									bool *is_inserted);
 extern void idem_event_set_result(const Home *home, const Event *event, Jsonb *result);
 extern void idem_event_delete(const Home *home, const Event *event);

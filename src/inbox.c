@@ -372,7 +372,7 @@ settle_leaders(Inbox *inbox, BatchItem **leaders, int nleaders)
 			events[i] = &leaders[i]->event;
 			idem_question_record(&inbox->home, &leaders[i]->question, &events[i]->fingerprint);
 		}
-		idem_event_insert_batch(&inbox->home, events, nleaders, is_inserted);
+		idem_event_insert_batch(inbox->relation, events, nleaders, is_inserted);
 		for (int i = 0; i < nleaders; i++)
 		{
 			Event		found;
