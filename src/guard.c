@@ -68,6 +68,7 @@ typedef struct Moving
 static HTAB *kept = NULL;		/* machines by trigger */
 static KeptMachine *last = NULL;	/* the one asked for last: nearly always
 									 * the next one too */
+static uint64 ninvalidations = 0;	/* seen so far */
 static Moving moving;			/* between two events of one row */
 
 static void
@@ -76,6 +77,7 @@ forget_machines(Datum arg, Oid relid)
 	HASH_SEQ_STATUS status;
 	KeptMachine *entry;
 
+	ninvalidations++;
 	hash_seq_init(&status, kept);
 	while ((entry = hash_seq_search(&status)) != NULL)
 		if (relid == InvalidOid || relid == entry->relid)
@@ -98,6 +100,7 @@ compile(KeptMachine *entry, Relation relation, Trigger *trigger)
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "idem_action machine",
 												  ALLOCSET_SMALL_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(context);
+	uint64		before = ninvalidations;
 	MachineText wording;
 
 	idem_machine_text(relation, trigger, &wording);
@@ -107,7 +110,7 @@ compile(KeptMachine *entry, Relation relation, Trigger *trigger)
 	MemoryContextSetParent(context, CacheMemoryContext);
 	entry->context = context;
 	entry->relid = RelationGetRelid(relation);
-	entry->is_valid = true;
+	entry->is_valid = before == ninvalidations; /* one may have come meanwhile */
 }
 
 static const Machine *

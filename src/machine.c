@@ -103,13 +103,17 @@ static AttrNumber
 column_of(Relation relation, const char *name, Oid *type)
 {
 	AttrNumber	column = get_attnum(RelationGetRelid(relation), name);
+	Form_pg_attribute attribute;
 
 	if (column <= 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_COLUMN),
 				 errmsg("column \"%s\" of table \"%s\" does not exist", name,
 						RelationGetRelationName(relation))));
-	*type = TupleDescAttr(RelationGetDescr(relation), column - 1)->atttypid;
+	attribute = TupleDescAttr(RelationGetDescr(relation), column - 1);
+	if (attribute->attgenerated != '\0' && attribute->attgenerated != ATTRIBUTE_GENERATED_STORED)
+		refuse("column \"%s\" is generated and not stored, so a trigger does not see it", name);
+	*type = attribute->atttypid;
 	return column;
 }
 

@@ -69,6 +69,7 @@ typedef struct Request
 
 static HTAB *transitions = NULL;	/* by table and type of id */
 static int	depth = 0;			/* calls that are running in each other */
+static uint64 ninvalidations = 0;	/* seen so far */
 static List *retired = NIL;		/* plans that one of them may be running */
 
 static void
@@ -77,6 +78,7 @@ forget_all(Datum arg, int cacheid, uint32 hashvalue)
 	HASH_SEQ_STATUS status;
 	Transition *entry;
 
+	ninvalidations++;
 	hash_seq_init(&status, transitions);
 	while ((entry = hash_seq_search(&status)) != NULL)
 		entry->is_valid = false;
@@ -88,6 +90,7 @@ forget_transitions(Datum arg, Oid relid)
 	HASH_SEQ_STATUS status;
 	Transition *entry;
 
+	ninvalidations++;
 	hash_seq_init(&status, transitions);
 	while ((entry = hash_seq_search(&status)) != NULL)
 		if (relid == InvalidOid || relid == entry->key.relid)
@@ -187,6 +190,7 @@ prepare(Relation relation, Transition *transition)
 	Oid			argtypes[4] = {transition->key.id_type, TEXTOID, TEXTOID, INT8OID};
 	AttrNumber	id = primary_key_column(relation);
 	const Machine *machine = &transition->machine;
+	uint64		before = ninvalidations;
 	MachineText wording;
 	char	   *table;
 	const char *state;
@@ -216,7 +220,8 @@ prepare(Relation relation, Transition *transition)
 										  generation == NULL ? "NULL::pg_catalog.int8" :
 										  psprintf("%s::pg_catalog.int8", generation), table,
 										  equals(relation, id, "$1")), 1, argtypes);
-	transition->is_valid = true;
+	transition->is_valid = before == ninvalidations;	/* one may have come
+														 * meanwhile */
 }
 
 static void

@@ -902,7 +902,8 @@ BEGIN
              FROM pg_proc WHERE proname IN ('idem_define_machine', 'idem_drop_machine', 'idem_transition',
               'idem_guard'));
 END $$;
-GRANT SELECT ON draft, moves TO idem_action_guard;
+-- whoever may make triggers of his own may not define machines
+GRANT SELECT, TRIGGER ON draft, moves TO idem_action_guard;
 SELECT is(code($$SELECT define('draft')$$, 'idem_action_guard'), '42501',
           'defining needs the table');
 SELECT is(code($$SELECT idem_drop_machine('draft')$$, 'idem_action_guard'), '42501',
