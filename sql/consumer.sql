@@ -52,11 +52,13 @@ ROLLBACK;
 \set VERBOSITY default
 
 -- everything counts, unless the contract says otherwise
-SELECT idem_define_consumer('con_all'), idem_define_consumer('con_ex', digest_exclude => '{/trace}'),
+SELECT idem_define_consumer('con_all'), idem_define_consumer('con_ex',
+    digest_exclude => '{/trace}'),
        idem_define_consumer('con_in', digest_include => '{/id,/sum/eur}'),
        idem_define_consumer('con_nop', keep_params => false);
 CREATE FUNCTION con_ask(consumer text, payload jsonb) RETURNS text LANGUAGE sql AS $$
-    SELECT concat_ws(' ', outcome, differs) FROM idem_consume(idem_key('co', consumer, 'ask'), payload) $$;
+    SELECT concat_ws(' ', outcome, differs) FROM idem_consume(idem_key('co', consumer, 'ask'),
+        payload) $$;
 SELECT con_ask(c, '{"id": 1, "sum": {"eur": 10}, "trace": "x"}') AS one,
        con_ask(c, '{"trace": "x", "sum": {"eur": 1e1}, "id": 1.0}') AS same,
        con_ask(c, '{"id": 1, "sum": {"eur": 10}, "trace": "y"}') AS trace,
@@ -69,7 +71,8 @@ SELECT idem_consume('co/con_in/2', '{"id": 1, "sum": {}}');
 \set VERBOSITY sqlstate
 SELECT idem_consume('co/con_in/2', '{"id": 1}');
 SELECT con_ask('con_in', '{"id": 1, "sum": 10}');
-SELECT * FROM idem_consume_batch('{co/con_in/2,co/con_in/3}', '{"{\"id\": 1, \"sum\": {\"eur\": 1}}","{}"}');
+SELECT * FROM idem_consume_batch('{co/con_in/2,co/con_in/3}',
+    '{"{\"id\": 1, \"sum\": {\"eur\": 1}}","{}"}');
 \set VERBOSITY default
 SELECT count(*) FROM idem_event WHERE key IN ('co/con_in/2', 'co/con_in/3');
 

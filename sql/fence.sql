@@ -23,7 +23,8 @@ COMMIT;
 SELECT * FROM fence_ledger;
 
 -- any resource, of any tenant, each for itself; no operation or consumer need be defined
-SELECT idem_fence('fe/PARTITION/2', 1), idem_fence('other/PARTITION/1', 1), idem_fence('fe/SHARD/a/b', 9223372036854775807);
+SELECT idem_fence('fe/PARTITION/2', 1), idem_fence('other/PARTITION/1', 1),
+    idem_fence('fe/SHARD/a/b', 9223372036854775807);
 SELECT idem_fence('fe/SHARD/a/b', 9223372036854775807);
 SELECT key, generation FROM idem_fence WHERE idem_key_tenant(key) IN ('fe', 'other') ORDER BY key;
 
@@ -87,7 +88,8 @@ SELECT count(*) FROM idem_fence WHERE key = 'fe/PARTITION/new';
 
 -- one index, and a dump takes it along
 SELECT count(*), bool_and(indisprimary) FROM pg_index WHERE indrelid = 'idem_fence'::regclass;
-SELECT 'idem_fence'::regclass = ANY (extconfig) AS dumped FROM pg_extension WHERE extname = 'idem_action';
+SELECT 'idem_fence'::regclass = ANY (extconfig) AS dumped
+FROM pg_extension WHERE extname = 'idem_action';
 
 -- whoever passes needs EXECUTE, and nothing on the table
 CREATE ROLE regress_idem_fence;

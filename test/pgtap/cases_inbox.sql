@@ -25,7 +25,6 @@ SELECT FROM idem_define_consumer('case_rebuild', rebuild => true);
 SELECT FROM idem_define_operation('CASE_I', 'external');
 SELECT FROM idem_define_operation('CASE_IL');
 CREATE TEMPORARY TABLE effect (consumer text, event text, n int);
-CREATE TEMPORARY TABLE note (what text, n bigint);
 
 -- A consumer as an application writes it: one transaction, its own row beside the event's.
 CREATE FUNCTION pg_temp.handle(consumer text, event text, payload jsonb) RETURNS text
@@ -103,7 +102,8 @@ INSERT INTO bad VALUES
     ('payloads', $$'{1,NULL}'$$, '22004'), ('payloads', $$'{NULL,1}'$$, '22004'),
     ('payloads', $$'{1,"{"}'$$, '22P02'), ('payloads', $$'{{1,2}}'$$, '22023'),
     ('payloads', $$'{{1},{2}}'$$, '22023'), ('payloads', '42', '42883'),
-    ('result', 'NULL', '22004'), ('result', $$''$$, '22P02'), ('result', $$'{"a": '$$, '22P02'), ('result', '42', '42883'),
+    ('result', 'NULL', '22004'), ('result', $$''$$, '22P02'), ('result', $$'{"a": '$$, '22P02'),
+        ('result', '42', '42883'),
     ('generation', 'NULL', 'ID002'), ('generation', '0', 'ID002'), ('generation', '-1', 'ID002'),
     ('generation', '-9223372036854775808', 'ID002'), ('generation', $$'one'$$, '22P02'),
     ('generation', $$''$$, '22P02'), ('generation', '1.5', '42883'),
@@ -194,8 +194,8 @@ SELECT is((SELECT string_agg(params::text, ' ' ORDER BY key) FROM idem_event
                          'case-i/case_refund/c5-3')), '1 2 1', 'C5: which never changes');
 BEGIN;
 SELECT FROM idem_consume('case-i/case_stock/c5-own', '1');
-SELECT is(pg_temp.batch('case_stock', '{c5-new,c5-own,c5-new}', '{1,2,1}'), 'first conflict duplicate',
-          'C5: also by what this transaction recorded');
+SELECT is(pg_temp.batch('case_stock', '{c5-new,c5-own,c5-new}', '{1,2,1}'),
+          'first conflict duplicate', 'C5: also by what this transaction recorded');
 ROLLBACK;
 SELECT is(pg_temp.batch('case_stock', '{c5-own,c5-new}', '{2,2}'), 'first first',
           'C5: and nothing of it once it is rolled back');
@@ -208,7 +208,8 @@ SELECT is(pg_temp.handle('case_notify', 's1', '{"n": 2}'), 'first',
 SELECT is(pg_temp.handle('case_refund', 's1', '{"n": 1}'), 'duplicate', 'S1: refund again');
 SELECT is((SELECT outcome FROM idem_consume('case-i-other/case_stock/s1', '{"n": 5}')), 'first',
           'S1: another tenant');
-SELECT results_eq($$SELECT consumer, count(*) FROM effect WHERE event = 's1' GROUP BY 1 ORDER BY 1$$,
+SELECT results_eq($$SELECT consumer, count(*) FROM effect WHERE event = 's1'
+                    GROUP BY 1 ORDER BY 1$$,
                   $$VALUES ('case_notify', 1::bigint), ('case_refund', 1), ('case_stock', 1)$$,
                   'S1: one effect each');
 SELECT is(pg_temp.batch('case_stock', '{s1-a,s1-b}', '{1,1}') || ', '
@@ -216,35 +217,41 @@ SELECT is(pg_temp.batch('case_stock', '{s1-a,s1-b}', '{1,1}') || ', '
           'S1: in batches');
 
 -- R4: 1,000 events replayed, some with another payload
-INSERT INTO note SELECT 'r4 ' || pg_temp.handle('case_stock', 'r4-' || i, jsonb_build_object('n', i)), count(*)
-FROM generate_series(1, 995) i GROUP BY 1;
-SELECT results_eq($$SELECT * FROM note WHERE what LIKE 'r4%'$$, $$VALUES ('r4 first', 995::bigint)$$,
-                  'R4: 995 events');
+CREATE FUNCTION pg_temp.r4(i int) RETURNS jsonb LANGUAGE sql AS
+    $$SELECT jsonb_build_object('n', i + (i > 990)::int)$$;
+SELECT results_eq(
+    $$SELECT pg_temp.handle('case_stock', 'r4-' || i, jsonb_build_object('n', i)), count(*)
+      FROM generate_series(1, 995) i GROUP BY 1$$,
+    $$VALUES ('first', 995::bigint)$$, 'R4: 995 events');
 CREATE TEMPORARY TABLE before AS
     SELECT ctid AS row, xmin::text AS writer, e::text AS value FROM idem_event e;
 SELECT results_eq(
-    $$SELECT pg_temp.handle('case_stock', 'r4-' || i, jsonb_build_object('n', i + (i > 990)::int)), count(*)
+    $$SELECT pg_temp.handle('case_stock', 'r4-' || i, pg_temp.r4(i)), count(*)
       FROM generate_series(1, 995) i GROUP BY 1 ORDER BY 1$$,
     $$VALUES ('conflict', 5::bigint), ('duplicate', 990)$$, 'R4: replayed one by one');
 SELECT results_eq(
     $$SELECT outcome, count(*), min(position), max(position)
       FROM (SELECT array_agg(idem_key('case-i', 'case_stock', 'r4-' || i) ORDER BY i DESC) AS keys,
-                   array_agg(jsonb_build_object('n', i + (i > 990)::int) ORDER BY i DESC) AS payloads
-            FROM generate_series(1, 995) i) a, idem_consume_batch(keys, payloads) GROUP BY 1 ORDER BY 1$$,
-    $$VALUES ('conflict', 5::bigint, 1, 5), ('duplicate', 990, 6, 995)$$, 'R4: replayed in a batch');
+                   array_agg(pg_temp.r4(i) ORDER BY i DESC) AS payloads
+            FROM generate_series(1, 995) i) a, idem_consume_batch(keys, payloads)
+      GROUP BY 1 ORDER BY 1$$,
+    $$VALUES ('conflict', 5::bigint, 1, 5), ('duplicate', 990, 6, 995)$$,
+    'R4: replayed in a batch');
 SELECT is_empty($$(SELECT ctid, xmin::text, e::text FROM idem_event e EXCEPT TABLE before)
-                  UNION ALL (TABLE before EXCEPT SELECT ctid, xmin::text, e::text FROM idem_event e)$$,
+                  UNION ALL
+                  (TABLE before EXCEPT SELECT ctid, xmin::text, e::text FROM idem_event e)$$,
                 'R4: what is on record is as it was');
-SELECT is((SELECT count(*) FROM effect WHERE event LIKE 'r4-%' AND n = substr(event, 4)::int), 995::bigint,
-          'R4: each effect once');
+SELECT is((SELECT count(*) FROM effect WHERE event LIKE 'r4-%' AND n = substr(event, 4)::int),
+          995::bigint, 'R4: each effect once');
 -- pgTAP writes a table itself, so the transaction id is looked at before it is asked
 BEGIN;
-SELECT count(*) FROM (SELECT pg_temp.handle('case_stock', 'r4-' || i, jsonb_build_object('n', i + (i > 990)::int))
+SELECT count(*) FROM (SELECT pg_temp.handle('case_stock', 'r4-' || i, pg_temp.r4(i))
                       FROM generate_series(1, 995) i) replay \gset replayed_
 SELECT pg_current_xact_id_if_assigned() IS NULL AS r4_none \gset
 SELECT count(*) FROM (SELECT array_agg(idem_key('case-i', 'case_stock', 'r4-' || i)) AS keys,
-                             array_agg(jsonb_build_object('n', i + (i > 990)::int)) AS payloads
-                      FROM generate_series(1, 995) i) a, idem_consume_batch(keys, payloads) \gset batch_
+                             array_agg(pg_temp.r4(i)) AS payloads
+                      FROM generate_series(1, 995) i) a,
+                     idem_consume_batch(keys, payloads) \gset batch_
 SELECT pg_current_xact_id_if_assigned() IS NULL AS r4_batch_none \gset
 COMMIT;
 SELECT ok(:'r4_none' AND :replayed_count = 995, 'R4: a replay takes no transaction id');
@@ -262,7 +269,8 @@ BEGIN
             WHEN 'submit' THEN PERFORM idem_submit(idem_key('case-i', 'CASE_I', event), '{}');
             WHEN 'reclaim' THEN PERFORM idem_reclaim('case-i/CASE_I/r5-there');
             WHEN 'once' THEN PERFORM idem_once(idem_key('case-i', 'CASE_IL', event), '{}');
-            WHEN 'call' THEN PERFORM idem_call(idem_key('case-i', 'CASE_IL', event), '{}', 'jsonb_strip_nulls');
+            WHEN 'call' THEN PERFORM idem_call(idem_key('case-i', 'CASE_IL', event), '{}',
+                                               'jsonb_strip_nulls');
             WHEN 'local claim' THEN PERFORM idem_claim(idem_key('case-i', 'CASE_IL', event), '{}');
         END CASE;
     EXCEPTION WHEN SQLSTATE 'ID010' THEN
@@ -273,7 +281,8 @@ END $$;
 SELECT FROM idem_submit('case-i/CASE_I/r5-there', '{}');
 SELECT results_eq(
     $$SELECT by, pg_temp.project('r5-' || by || i, by), count(*)
-      FROM unnest('{claim,submit,reclaim,once,call,local claim}'::text[]) by, generate_series(1, 200) i
+      FROM unnest('{claim,submit,reclaim,once,call,local claim}'::text[]) by,
+           generate_series(1, 200) i
       GROUP BY 1, 2 ORDER BY 1$$,
     $$VALUES ('call', 'first ID010', 200::bigint), ('claim', 'first ID010', 200),
              ('local claim', 'first ID010', 200), ('once', 'first ID010', 200),
@@ -283,13 +292,15 @@ SELECT is((SELECT count(*) FROM idem_event WHERE idem_key_tenant(key) = 'case-i'
            AND idem_key_operation(key) = 'case_rebuild'), 1200::bigint, 'R5: all are on record');
 SELECT is((SELECT count(*) FROM idem_action WHERE idem_key_tenant(key) = 'case-i'), 1::bigint,
           'R5: and no action');
-SELECT is((SELECT attempt FROM idem_status('case-i/CASE_I/r5-there')), 0, 'R5: nothing was granted');
+SELECT is((SELECT attempt FROM idem_status('case-i/CASE_I/r5-there')), 0,
+          'R5: nothing was granted');
 -- in the same transaction, before or after, savepoints considered
 BEGIN;
 SELECT FROM idem_claim('case-i/CASE_I/r5-before', '{}');
 SELECT throws_ok($$SELECT idem_consume('case-i/case_rebuild/r5-x', '{}')$$, 'ID010', NULL,
                  'R5: a claim before it');
-SELECT throws_ok($$SELECT idem_consume_batch('{case-i/case_stock/r5-x,case-i/case_rebuild/r5-x}', '{1,1}')$$,
+SELECT throws_ok($$SELECT idem_consume_batch(
+                       '{case-i/case_stock/r5-x,case-i/case_rebuild/r5-x}', '{1,1}')$$,
                  'ID010', NULL, 'R5: a claim before a batch');
 ROLLBACK;
 BEGIN;
@@ -316,7 +327,8 @@ BEGIN;
 SAVEPOINT a;
 SELECT FROM idem_claim('case-i/CASE_I/r5-x', '{}');
 ROLLBACK TO a;
-SELECT is(pg_temp.handle('case_rebuild', 'r5-x', '{}'), 'first', 'R5: a claim that is rolled back is none');
+SELECT is(pg_temp.handle('case_rebuild', 'r5-x', '{}'), 'first',
+          'R5: a claim that is rolled back is none');
 COMMIT;
 SELECT is((SELECT outcome FROM idem_claim('case-i/CASE_I/r5-after', '{}')), 'execute',
           'R5: the next transaction is free');
@@ -360,7 +372,8 @@ SELECT is(pg_temp.handle('case_stock', 'c7', '{"n": 1}'), 'first', 'C7: the rede
 -- bad input
 CREATE TEMPORARY TABLE events_before AS SELECT ctid AS row, e.*::text AS value FROM idem_event e;
 CREATE TEMPORARY TABLE fences_before AS SELECT ctid AS row, f.*::text AS value FROM idem_fence f;
-CREATE TEMPORARY TABLE consumers_before AS SELECT ctid AS row, c.*::text AS value FROM idem_consumer c;
+CREATE TEMPORARY TABLE consumers_before AS SELECT ctid AS row, c.*::text AS value
+    FROM idem_consumer c;
 SELECT is(pg_temp.try(function, args, NULL, false), code, what) FROM tries;
 -- each is legal as it stands, so that it was the bad argument that was refused
 SELECT is(pg_temp.try(name, args, NULL, false), 'UU000', name || ': legal') FROM legal;
@@ -369,7 +382,8 @@ CREATE ROLE idem_action_inbox;
 SELECT is(pg_temp.try(name, args, 'idem_action_inbox', false), '42501', name || ': no privilege')
 FROM legal;
 DROP ROLE idem_action_inbox;
-SELECT is(pg_temp.try(name, args, NULL, true), '25006', name || ': read-only transaction') FROM legal;
+SELECT is(pg_temp.try(name, args, NULL, true), '25006', name || ': read-only transaction')
+    FROM legal;
 SELECT results_eq('SELECT ctid, e.*::text FROM idem_event e', 'TABLE events_before',
                   'no event was written');
 SELECT results_eq('SELECT ctid, f.*::text FROM idem_fence f', 'TABLE fences_before',

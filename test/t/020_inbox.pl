@@ -124,10 +124,11 @@ my $next = qq{
 	\\set turn :turn + 1
 	\\set step 7919 + 2 * 5 * :client_id
 	\\set first (:turn - 1) * $NROWS + 1250 * :client_id
-	\\set one random(1, $NEVENTS)
+	\\set one random(0, $NEVENTS - 1)
 	\\set dice random(1, 12)
 };
-my $ids = qq{(SELECT array_agg(((:first + i)::bigint * :step % $NEVENTS)::integer) FROM generate_series(1, $NROWS) i)};
+my $ids = qq{(SELECT array_agg(((:first + i)::bigint * :step % $NEVENTS)::integer)
+	FROM generate_series(1, $NROWS) i)};
 my $batches = qq{$next
 	BEGIN;
 	SELECT feed('a', $ids);
@@ -309,7 +310,8 @@ $asker->send(q{SELECT outcome FROM idem_consume_batch('{acme/b/prepared,acme/a/p
 wait_for_lock($node, 1);
 $worker->run("COMMIT PREPARED 'inbox'");
 is($asker->receive, "duplicate\nduplicate", 'prepared: the redelivery waits for it');
-is($worker->run("SELECT idem_fence('acme/PARTITION/1', 4)"), 'ID002', 'prepared: so does the fence');
+is($worker->run("SELECT idem_fence('acme/PARTITION/1', 4)"),
+	'ID002', 'prepared: the fence knows its generation');
 
 # ---- dropped and created again, in one session ----
 
@@ -364,10 +366,14 @@ sub records
 			SELECT t::text FROM idem_event t UNION ALL SELECT t::text FROM idem_consumer t
 			UNION ALL SELECT t::text FROM idem_fence t) t}, $database);
 }
-$node->command_ok([ 'pg_dump', '--file', "$dump.sql", '-d', $node->connstr('postgres') ], 'pg_dump');
+$node->command_ok([ 'pg_dump', '--file', "$dump.sql", '-d', $node->connstr('postgres') ],
+	'pg_dump');
 $node->safe_psql('postgres', 'CREATE DATABASE restored');
 $node->command_ok(
-	[ 'psql', '-XqAt', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('restored'), '--file', "$dump.sql" ],
+	[
+		'psql', '-XqAt', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('restored'),
+		'--file', "$dump.sql"
+	],
 	'restored');
 is(records('restored'), records('postgres'), 'restored: every record is there as it was');
 check_effects('restored', $node, 'restored', 1);
@@ -390,7 +396,8 @@ is($restored->run("SELECT idem_submit('acme/PAY/1', '{}')"),
 	'ID010', 'restored: a rebuilding consumer');
 $restored->run('ROLLBACK');
 is($restored->run("SELECT idem_define_consumer('a')"), '3', 'restored: revisions go on');
-is($restored->run("SELECT idem_fence('acme/PARTITION/1', 4)"), 'ID002', 'restored: an older generation');
+is($restored->run("SELECT idem_fence('acme/PARTITION/1', 4)"),
+	'ID002', 'restored: an older generation');
 is($restored->run("SELECT idem_fence('acme/PARTITION/1', 5)"), '', 'restored: the newest');
 is($restored->run("SELECT idem_fence('acme/PARTITION/1', 6)"), '', 'restored: a newer one');
 $restored->quit;
