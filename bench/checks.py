@@ -14,13 +14,41 @@ ASKED = 10000                      # keys asked for, but for 'any'
 WHICH = ('newest', 'far apart', 'any')
 
 
-def answers(database):
-    """Lines in which the two sides and check.out differ; empty if both answer as written."""
-    expected = server.source('check.out').splitlines()
+def inbox_form(side, consume, table, transition):
+    return {'consume': consume, 'keep': side + '_consume_result', 'orders': table,
+            'transition': transition}
+
+
+# file of questions → who is asked → psql's variables; every form that is measured is asked
+ASKED_OF = {
+    'check': {side: {'side': side} for side in ('idem', 'rival')},
+    'check_inbox': {
+        'idem': inbox_form('idem', 'idem_consume', 'orders.idem', "idem_transition('orders.idem',"),
+        'rival': inbox_form('rival', 'rival_consume', 'orders.rival', 'rival_transition('),
+        'rival, look first, one expression':
+            inbox_form('rival', 'rival_consume_again', 'orders.rival_terse',
+                       "rival_transition_any('orders.rival_terse',"),
+        'rival, before the row is written':
+            inbox_form('rival', 'rival_consume', 'orders.rival_before',
+                       "rival_transition_any('orders.rival_before',"),
+        'rival, any table':
+            inbox_form('rival', 'rival_consume', 'orders.rival_any',
+                       "rival_transition_any('orders.rival_any',"),
+    },
+}
+
+
+def answers(database, questions):
+    """Lines in which a side and the file of answers to the questions differ, and how many answers
+    there are; no lines if all answer as written."""
+    expected = server.source(questions + '.out').splitlines()
     differing = []
-    for side in ('idem', 'rival'):
-        given = server.run('psql', '-Xq', '-v', 'side=' + side, '-d', database, '-f', '-',
-                           text=server.source('check.sql')).splitlines()
+    for side, variables in ASKED_OF[questions].items():
+        # what another form of the rival has answered is none of this one's business
+        server.sql(database, 'TRUNCATE rival.event')
+        given = server.run('psql', '-Xq', *('--set=%s=%s' % v for v in variables.items()),
+                           '-d', database, '-f', '-',
+                           text=server.source(questions + '.sql')).splitlines()
         for number in range(max(len(expected), len(given))):
             want = expected[number] if number < len(expected) else '(nothing)'
             have = given[number] if number < len(given) else '(nothing)'
@@ -30,11 +58,14 @@ def answers(database):
     return differing, len(expected)
 
 
-def trace_of_duplicates(database, count=1000):
-    """What so many duplicates leave behind: tuples of each kind, bytes of WAL, a transaction id."""
+def trace_of_duplicates(database, statement, prefix, count=1000):
+    """What so many duplicates leave behind: tuples of each kind, bytes of WAL, a transaction id.
+
+    The same keys are asked for once before, so that first calls and hint bits are not counted.
+    """
     tuples = """SELECT sum(n_tup_ins + n_tup_upd + n_tup_del), sum(n_dead_tup)
         FROM pg_stat_user_tables;"""
-    ask = calls.loop(calls.duplicate('extension'), 1, count, 'acme/PAY/d-')
+    ask = calls.loop(statement, 1, count, prefix)
     script = ask + 'SELECT pg_stat_force_next_flush();\n%s\n' % tuples + """
         SELECT pg_current_wal_insert_lsn() AS before \\gset
         BEGIN;

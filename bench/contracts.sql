@@ -1,5 +1,5 @@
 -- contracts.sql
---      The operations that the measurement uses, defined on both sides.
+--      The operations and consumers that the measurement uses, defined on both sides.
 
 SELECT idem_define_operation('PAY', effect => 'local');
 SELECT idem_define_operation('SEND', effect => 'external');
@@ -18,3 +18,17 @@ VALUES ('LEAN', 1, 'local', 'LEAN', false);
 
 -- without it the planner takes a one-page table for ten pages
 ANALYZE rival.contract;
+
+SELECT idem_define_consumer('stock');
+SELECT idem_define_consumer('lean', keep_params => false);
+SELECT idem_define_consumer('part', digest_include => '{/amount,/to/account}');
+SELECT idem_define_consumer('loose', digest_exclude => '{/trace,/meta/sent}');
+
+INSERT INTO rival.consumer (consumer, revision, digest_include, digest_exclude, keep_params)
+VALUES ('stock', 1, NULL, NULL, true),
+       ('lean', 1, NULL, NULL, false),
+       ('part', 1, '{/amount,/to/account}', NULL, true),
+       ('loose', 1, NULL, '{/trace,/meta/sent}', true);
+
+-- without it the planner takes a one-page table for ten pages
+ANALYZE rival.consumer;

@@ -7,7 +7,10 @@ come from the environment, see bench/run.
 import os
 import sys
 
+import calls
 import checks
+import guard
+import inbox
 import instructions
 import server
 import throughput
@@ -22,14 +25,21 @@ DURATION = int(os.environ.get('DURATION', 3))
 CALLS = int(os.environ.get('CALLS', 300))
 CLAIMS = int(os.environ.get('CLAIMS', 1000000))
 
-# at most this share of the rival's instructions, if there is a limit
+# what is measured, on which other side, and at most which share of its instructions, if any
 INSTRUCTION_LIMITS = (
-    ('duplicate', 0.40, 'duplicate of a finished action'),
-    ('duplicate, params not kept', None, '    parameters not kept'),
-    ('claim', 0.95, 'first local claim'),
-    ('claim+complete', 0.95, 'local claim + complete'),
-    ('once', 0.90, 'idem_once, first time'),
-    ('digest', 0.80, 'idem_digest of six members'),
+    ('duplicate', 'rival', 0.40, 'duplicate of a finished action'),
+    ('duplicate, params not kept', 'rival', None, '    parameters not kept'),
+    ('claim', 'rival', 0.95, 'first local claim'),
+    ('claim+complete', 'rival', 0.95, 'local claim + complete'),
+    ('once', 'rival', 0.90, 'idem_once, first time'),
+    ('digest', 'rival', 0.80, 'idem_digest of six members'),
+    ('consume', 'rival', 0.90, 'first consume of an event'),
+    ('consume again', 'rival', 0.40, 'duplicate of an event'),
+    ('consume again, payload not kept', 'rival', None, '    payload not kept'),
+    ('batch', 'one by one', 0.40, 'batch of 100 events, to one by one'),
+    ('update', 'rival', 0.60, 'guarded UPDATE'),
+    ('update', 'raw', 1.35, 'guarded UPDATE, to a bare one'),
+    ('transition', 'rival', 0.90, 'idem_transition, applied'),
 )
 LARGE_LIMIT = 1.5
 HOT_LIMIT = 0.99
@@ -62,17 +72,22 @@ def finding(text, is_met=None):
 
 
 def section_answers():
-    differing, count = checks.answers('bench')
-    finding('both sides answer the %d lines of check.out alike' % count,
-            count > 0 and not differing)
-    for line in differing:
-        finding('    ' + line)
+    for questions in checks.ASKED_OF:
+        differing, count = checks.answers('bench', questions)
+        finding('both sides answer the %d lines of %s.out alike' % (count, questions),
+                count > 0 and not differing)
+        for line in differing:
+            finding('    ' + line)
 
 
 def section_traces():
-    trace = checks.trace_of_duplicates('bench')
-    finding('1,000 duplicates leave '
-            + ', '.join('%d %s' % (n, what) for what, n in trace.items()), not any(trace.values()))
+    for kind, statement, prefix in (
+            ('duplicates', calls.duplicate('extension'), 'acme/PAY/d-'),
+            ('duplicate events', inbox.duplicate('extension'), 'acme/stock/d-')):
+        trace = checks.trace_of_duplicates('bench', statement, prefix)
+        finding('1,000 %s leave ' % kind
+                + ', '.join('%d %s' % (n, what) for what, n in trace.items()),
+                not any(trace.values()))
 
 
 def section_hot():
@@ -146,18 +161,25 @@ def section_instructions():
     # a database of its own, or the figures would depend on what the other sections left
     server.create_database('bench_instructions')
     instructions.prepare('bench_instructions')
+    guard.prepare('bench_instructions', CALLS)
     server.stop()
     found = instructions.core('bench_instructions', CALLS)
+    found.update(inbox.measure('bench_instructions', CALLS))
+    found.update(guard.measure('bench_instructions', CALLS))
     server.start()
     lines.append('')
     table('instructions per call', 'extension', 'rival', 'raw SQL', 'ratio', 'at most')
-    for call, limit, title in INSTRUCTION_LIMITS:
+    for call, against, limit, title in INSTRUCTION_LIMITS:
         sides = found[call]
-        ratio = sides['extension'] / sides['rival']
-        table(title, number(sides['extension']), number(sides['rival']), number(sides.get('raw')),
-              '%.3f' % ratio, *(['%.2f' % limit, judge(ratio <= limit)] if limit else []))
+        ratio = sides['extension'] / sides[against]
+        table(title, number(sides['extension']), number(sides.get('rival')),
+              number(sides.get('raw')), '%.3f' % ratio,
+              *(['%.2f' % limit, judge(ratio <= limit)] if limit else []))
+        if against == 'raw':
+            continue
         for other in sorted(set(sides) - {'extension', 'rival', 'raw'}):
-            table('    rival: %s' % other, '', number(sides[other]), '',
+            table(('    rival: %s' if against == 'rival' else '    %s') % other, '',
+                  number(sides[other]), '',
                   '%.3f' % (sides['extension'] / sides[other]))
     lines.append('Less is better.  Calling form: SELECT * FROM idem_claim($1, $2), prepared, each '
                  'row in a transaction of its own;\nthat transaction and the loop are taken off on '

@@ -11,3 +11,9 @@ CREATE TABLE raw.action (
     params jsonb,
     result jsonb
 ) WITH (fillfactor = 70);
+
+CREATE TABLE raw.event (
+    key text COLLATE "C" PRIMARY KEY,
+    params jsonb,
+    result jsonb
+);

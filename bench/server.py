@@ -45,7 +45,8 @@ def create_database(name):
     """A database with the extension, the rival and the bare tables, and their contracts."""
     sql('postgres', 'CREATE DATABASE %s' % name)
     sql(name, 'CREATE EXTENSION idem_action;\n'
-        + ''.join(source(part) for part in ('rival.sql', 'raw.sql', 'contracts.sql')))
+        + ''.join(source(part) for part in ('rival.sql', 'rival_inbox.sql', 'rival_guard.sql',
+                                             'raw.sql', 'contracts.sql')))
 
 
 def drop_database(name):
