@@ -91,20 +91,20 @@ idem_unpin_search_path(int level)
 
 /* 18 is told which row to leave out, here the one being inserted; delete with PostgreSQL 17 */
 #if PG_VERSION_NUM >= 180000
-#define idem_is_unique(target, slot, estate, conflict) \
-	ExecCheckIndexConstraints(target, slot, estate, conflict, &(slot)->tts_tid, NIL)
+#define idem_is_unique(target, slot, estate, conflict, arbiters) \
+	ExecCheckIndexConstraints(target, slot, estate, conflict, &(slot)->tts_tid, arbiters)
 #else
-#define idem_is_unique(target, slot, estate, conflict) \
-	ExecCheckIndexConstraints(target, slot, estate, conflict, NIL)
+#define idem_is_unique(target, slot, estate, conflict, arbiters) \
+	ExecCheckIndexConstraints(target, slot, estate, conflict, arbiters)
 #endif
 
 /* 16 is told whether only summarizing indexes are meant; delete with PostgreSQL 15 */
 #if PG_VERSION_NUM >= 160000
-#define idem_insert_index_tuples(target, slot, estate, is_lost) \
-	ExecInsertIndexTuples(target, slot, estate, false, true, is_lost, NIL, false)
+#define idem_insert_index_tuples(target, slot, estate, is_lost, arbiters) \
+	ExecInsertIndexTuples(target, slot, estate, false, true, is_lost, arbiters, false)
 #else
-#define idem_insert_index_tuples(target, slot, estate, is_lost) \
-	ExecInsertIndexTuples(target, slot, estate, false, true, is_lost, NIL)
+#define idem_insert_index_tuples(target, slot, estate, is_lost, arbiters) \
+	ExecInsertIndexTuples(target, slot, estate, false, true, is_lost, arbiters)
 #endif
 
 #endif							/* IDEM_COMPAT_H */

@@ -110,6 +110,21 @@ idem_event_insert(const Home *home, const Event *event)
 
 /* ---- many at once ---- */
 
+/* what a later release adds is left null, so it must be able to be */
+static void
+check_unknown_columns(Relation relation)
+{
+	TupleDesc	desc = RelationGetDescr(relation);
+
+	for (int i = EVENT_COLUMNS; i < desc->natts; i++)
+		if (TupleDescAttr(desc, i)->attnotnull)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("column \"%s\" of table \"%s\" must not be null, and this release does not know it",
+							NameStr(TupleDescAttr(desc, i)->attname), RelationGetRelationName(relation)),
+					 errhint("Load the library of the newer release: reconnect.")));
+}
+
 /* the row of an event, in a slot of the table; columns of a later release are null */
 static void
 fill_slot(TupleTableSlot *slot, Event *event, TimestampTz recorded_at)
@@ -137,7 +152,8 @@ fill_slot(TupleTableSlot *slot, Event *event, TimestampTz recorded_at)
  * and a row that lost after all is taken back before anybody can see it.
  */
 static bool
-insert_slot(ResultRelInfo *target, TupleTableSlot *slot, EState *estate, CommandId command)
+insert_slot(ResultRelInfo *target, TupleTableSlot *slot, EState *estate, CommandId command,
+			List *arbiters)
 {
 	Relation	relation = target->ri_RelationDesc;
 	TransactionId xid;
@@ -149,13 +165,13 @@ insert_slot(ResultRelInfo *target, TupleTableSlot *slot, EState *estate, Command
 		ItemPointerData conflict;
 
 		CHECK_FOR_INTERRUPTS();
-		if (!idem_is_unique(target, slot, estate, &conflict))
+		if (!idem_is_unique(target, slot, estate, &conflict, arbiters))
 			return false;
 		xid = GetCurrentTransactionId();
 		is_lost = false;
 		token = SpeculativeInsertionLockAcquire(xid);
 		table_tuple_insert_speculative(relation, slot, command, 0, NULL, token);
-		idem_insert_index_tuples(target, slot, estate, &is_lost);
+		idem_insert_index_tuples(target, slot, estate, &is_lost, arbiters);
 		table_tuple_complete_speculative(relation, slot, token, !is_lost);
 		SpeculativeInsertionLockRelease(xid);
 	} while (is_lost);
@@ -175,14 +191,16 @@ idem_event_insert_batch(Relation relation, Event *const *events, int n, bool *is
 	TupleTableSlot *slot = table_slot_create(relation, NULL);
 	TimestampTz recorded_at = GetCurrentTimestamp();
 	CommandId	command = GetCurrentCommandId(true);
+	List	   *arbiters = list_make1_oid(idem_primary_key(relation));
 
+	check_unknown_columns(relation);
 	InitResultRelInfo(target, relation, 0, NULL, 0);
 	ExecOpenIndices(target, true);
 	PushActiveSnapshot(GetTransactionSnapshot());
 	for (int i = 0; i < n; i++)
 	{
 		fill_slot(slot, events[i], recorded_at);
-		is_inserted[i] = insert_slot(target, slot, estate, command);
+		is_inserted[i] = insert_slot(target, slot, estate, command, arbiters);
 		ResetPerTupleExprContext(estate);
 	}
 	PopActiveSnapshot();

@@ -44,6 +44,9 @@ typedef struct varlena IdemKey; /* laid out as text: "tenant/operation/id" */
 
 #define IDEM_KEY_MAX_BYTES 512
 
+#define DatumGetIdemKeyPP(datum)	((IdemKey *) PG_DETOAST_DATUM_PACKED(datum))
+#define PG_GETARG_IDEM_KEY_PP(n)	DatumGetIdemKeyPP(PG_GETARG_DATUM(n))
+
 typedef struct KeyPart
 {
 	const char *bytes;			/* points into the key, not terminated */
@@ -57,13 +60,16 @@ typedef struct KeyParts
 	KeyPart		id;				/* the rest, slashes included */
 } KeyParts;
 
-extern Datum idem_key_eq(PG_FUNCTION_ARGS);
-
 /* the parts of a valid key; the key must stay where it is meanwhile */
 extern void idem_key_split(const IdemKey *key, KeyParts *parts);
 
 /* a name as it may stand in the middle of a key; raises 22023 if it may not */
 extern void idem_key_check_name(const char *bytes, int length, const char *what);
+
+/* ---- key_order.c: order, equality and hash of keys ---- */
+
+extern int	idem_key_compare(const IdemKey *left, const IdemKey *right);
+extern Datum idem_key_eq(PG_FUNCTION_ARGS);
 
 /* ---- pointer.c: which parameters count (the rest is in canonical.h) ---- */
 

@@ -306,23 +306,13 @@ batch_argument(FunctionCallInfo fcinfo, Inbox *inbox, int *n)
 	return items;
 }
 
-static int
-compare_keys(const IdemKey *a, const IdemKey *b)
-{
-	int			a_length = VARSIZE_ANY_EXHDR(a);
-	int			b_length = VARSIZE_ANY_EXHDR(b);
-	int			order = memcmp(VARDATA_ANY(a), VARDATA_ANY(b), Min(a_length, b_length));
-
-	return order != 0 ? order : (a_length > b_length) - (a_length < b_length);
-}
-
 /* by key, and the first of a key before the others */
 static int
 compare_items(const void *a, const void *b)
 {
 	const BatchItem *one = *(BatchItem *const *) a;
 	const BatchItem *two = *(BatchItem *const *) b;
-	int			order = compare_keys(one->question.key, two->question.key);
+	int			order = idem_key_compare(one->question.key, two->question.key);
 
 	return order != 0 ? order : (one->position > two->position) - (one->position < two->position);
 }
@@ -340,7 +330,7 @@ find_leaders(BatchItem *items, int n, BatchItem **leaders)
 	for (int i = 0; i < n; i++)
 	{
 		if (nleaders == 0 ||
-			compare_keys(sorted[i]->question.key, leaders[nleaders - 1]->question.key) != 0)
+			idem_key_compare(sorted[i]->question.key, leaders[nleaders - 1]->question.key) != 0)
 			leaders[nleaders++] = sorted[i];
 		sorted[i]->leader = leaders[nleaders - 1];
 	}

@@ -57,11 +57,17 @@ typedef struct Machine
 	bool	   *is_legal;		/* from * nstates + to */
 } Machine;
 
+/* what does not fit */
+#define refuse(...) \
+	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg(__VA_ARGS__)))
+
 /* allocates in the current context; raises 22023 or 42703 for what does not fit the table */
 extern void idem_machine_compile(Relation relation, const MachineText *wording, Machine *machine);
 extern void idem_machine_text(Relation relation, const Trigger *trigger, MachineText *wording);
 extern int	idem_machine_state(const Machine *machine, Datum value, bool isnull);
 extern Trigger *idem_machine_trigger(Relation relation);
+extern Trigger *idem_machine_trigger_named(Relation relation, const char *name);
+extern char **idem_machine_names(ArrayType *array, int *n);
 extern int	idem_machine_state_named(const Machine *machine, const char *name);
 extern Relation idem_machine_open(Oid relid, LOCKMODE lock);
 

@@ -112,7 +112,7 @@ like($out, qr/actually processed: 200\//, 'C6: a hundred batches each');
 like($out, qr/number of failed transactions: 0 /, 'C6: none is given up');
 like($out, qr/number of deadlock failures: 0 /, 'C6: no deadlock');
 is( answer(
-		$node, q{SELECT count(*) % 26, count(*) >= 90 * 26 FROM idem_event
+		$node, q{SELECT count(*) % 26, count(*) >= 75 * 26 FROM idem_event
 		WHERE idem_key_operation(key) = 'alphabet'}),
 	'0|t',
 	'C6: whole batches are on record');
