@@ -141,3 +141,16 @@ SELECT defined_by FROM idem_consumer WHERE consumer = 'con_role';
 DROP OWNED BY regress_idem_consumer;
 DROP ROLE regress_idem_consumer;
 DROP FUNCTION con_ask;
+
+-- how long is it kept: payload no longer than identity
+SELECT idem_define_consumer('con_kept', retention => '30 days', result_retention => '7 days') AS first,
+       idem_define_consumer('con_kept', retention => '720 hours', result_retention => '7 days') AS same,
+       idem_define_consumer('con_kept', retention => '31 days', result_retention => '7 days') AS changed,
+       idem_define_consumer('con_kept', result_retention => '7 days') AS identity_for_ever;
+\set VERBOSITY sqlstate
+SELECT idem_define_consumer('con_kept', retention => '0');
+SELECT idem_define_consumer('con_kept', retention => '-1 day');
+SELECT idem_define_consumer('con_kept', retention => '2000 years');
+SELECT idem_define_consumer('con_kept', retention => '1 day', result_retention => '2 days');
+SELECT idem_define_consumer('con_kept', result_retention => '0');
+\set VERBOSITY default

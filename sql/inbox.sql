@@ -400,3 +400,27 @@ ROLLBACK;
 
 DROP TABLE in_ledger;
 DROP FUNCTION in_handle, in_echo, in_try, in_consumes;
+
+-- where identity is not kept for ever, when an event occurred is required and counts
+SELECT idem_define_consumer('in_kept', retention => '30 days', result_retention => '7 days');
+SELECT * FROM idem_consume('in/in_kept/e-1', '{"n": 1}', '2026-01-01 00:00+00');
+SELECT * FROM idem_consume('in/in_kept/e-1', '{"n": 1}', '2026-01-01 00:00+00');
+-- stamped anew: no pointer names what differs
+SELECT * FROM idem_consume('in/in_kept/e-1', '{"n": 1}', '2026-01-02 00:00+00');
+SELECT * FROM idem_consume('in/in_kept/e-1', '{"n": 2}', '2026-01-01 00:00+00');
+SELECT position, outcome FROM idem_consume_batch(
+    ARRAY['in/in_kept/e-1', 'in/in_kept/e-2', 'in/in_kept/e-2', 'in/in_kept/e-2', 'in/in_kept/e-1'],
+    ARRAY['{"n": 1}', '{}', '{}', '{}', '{"n": 1}']::jsonb[],
+    ARRAY['2026-01-01 00:00+00', '2026-01-03 00:00+00', '2026-01-03 00:00+00',
+          '2026-01-04 00:00+00', '2026-01-05 00:00+00']::timestamptz[]);
+\set VERBOSITY sqlstate
+SELECT * FROM idem_consume('in/in_kept/e-3', '{}');
+SELECT * FROM idem_consume('in/in_kept/e-1', '{"n": 1}');
+SELECT * FROM idem_consume_batch(ARRAY['in/in_kept/e-3'], ARRAY['{}']::jsonb[]);
+\set VERBOSITY default
+-- what was recorded under it stays so when the contract no longer asks for it, and the other way round
+SELECT idem_define_consumer('in_kept');
+SELECT outcome FROM idem_consume('in/in_kept/e-1', '{"n": 1}');
+SELECT outcome FROM idem_consume('in/in_kept/e-4', '{"n": 1}');
+SELECT idem_define_consumer('in_kept', retention => '30 days');
+SELECT outcome FROM idem_consume('in/in_kept/e-4', '{"n": 1}', '2026-01-01 00:00+00');

@@ -59,7 +59,8 @@ static Statement select_contract[] = {
 		2, {TEXTOID, INT4OID}, SPI_OK_SELECT
 	},
 	[KIND_CONSUMER] = {
-		"SELECT revision, digest_include, digest_exclude, keep_params, rebuild"
+		"SELECT revision, digest_include, digest_exclude, keep_params, rebuild, retention,"
+		" result_retention"
 		" FROM %1$s.idem_consumer"
 		" WHERE consumer OPERATOR(pg_catalog.=) $1"
 		" AND ($2 IS NULL OR revision OPERATOR(pg_catalog.=) $2)"
@@ -141,6 +142,16 @@ read_operation(SPITupleTable *table, Contract *contract)
 	contract->backoff_max = interval_column(table, 14, 0);
 }
 
+static void
+read_consumer(SPITupleTable *table, Contract *contract)
+{
+	bool		isnull;
+
+	contract->is_rebuild = DatumGetBool(column(table, 5, &isnull));
+	contract->retention = interval_column(table, 6, 0);
+	contract->result_retention = interval_column(table, 7, 0);
+}
+
 /* SPI's memory goes with SPI_finish, so everything is copied into the cache */
 static void
 read_contract(SPITupleTable *table, uint64 rows, void *target)
@@ -157,7 +168,7 @@ read_contract(SPITupleTable *table, uint64 rows, void *target)
 		if (contract->kind == KIND_OPERATION)
 			read_operation(table, contract);
 		else
-			contract->is_rebuild = DatumGetBool(column(table, 5, &isnull));
+			read_consumer(table, contract);
 	}
 	MemoryContextSwitchTo(old);
 }

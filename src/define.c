@@ -27,6 +27,7 @@
 #include "tcop/utility.h"
 
 #define ATTEMPTS_MAX 1000000
+#define RETENTION_MAX (INT64CONST(1000) * 366 * USECS_DAY)
 
 /* the arguments of idem_define_operation(), in order */
 enum
@@ -49,10 +50,10 @@ static Statement insert_contract = {
 
 static Statement insert_consumer = {
 	"INSERT INTO %1$s.idem_consumer (consumer, digest_include, digest_exclude, keep_params, rebuild,"
-	" revision, defined_at, defined_by)"
-	" VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
-	8, {TEXTOID, TEXTARRAYOID, TEXTARRAYOID, BOOLOID, BOOLOID, INT4OID, TIMESTAMPTZOID,
-	TEXTOID}, SPI_OK_INSERT
+	" retention, result_retention, revision, defined_at, defined_by)"
+	" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+	10, {TEXTOID, TEXTARRAYOID, TEXTARRAYOID, BOOLOID, BOOLOID, INTERVALOID, INTERVALOID,
+	INT4OID, TIMESTAMPTZOID, TEXTOID}, SPI_OK_INSERT
 };
 
 static Statement delete_contract = {
@@ -353,8 +354,22 @@ idem_drop_operation(PG_FUNCTION_ARGS)
 /* the arguments of idem_define_consumer(), in order */
 enum
 {
-	CONSUMER_NAME, CONSUMER_INCLUDE, CONSUMER_EXCLUDE, CONSUMER_KEEP_PARAMS, CONSUMER_REBUILD
+	CONSUMER_NAME, CONSUMER_INCLUDE, CONSUMER_EXCLUDE, CONSUMER_KEEP_PARAMS, CONSUMER_REBUILD,
+	CONSUMER_RETENTION, CONSUMER_RESULT_RETENTION
 };
+
+/* payload before identity, and neither for ever by a word that is no number */
+static void
+retention_argument(FunctionCallInfo fcinfo, Contract *contract)
+{
+	contract->retention =
+		idem_argument_interval(fcinfo, CONSUMER_RETENTION, "retention", 1, RETENTION_MAX,
+							   "positive and at most 1000 years", 0);
+	contract->result_retention =
+		idem_argument_interval(fcinfo, CONSUMER_RESULT_RETENTION, "result_retention", 1,
+							   contract->retention != 0 ? contract->retention : RETENTION_MAX,
+							   "positive, at most 1000 years, and no longer than retention", 0);
+}
 
 static int32
 define_consumer(FunctionCallInfo fcinfo, const Home *home, Contract *contract)
@@ -362,7 +377,9 @@ define_consumer(FunctionCallInfo fcinfo, const Home *home, Contract *contract)
 	const Contract *old = lock_and_find(home, KIND_CONSUMER, contract->name);
 
 	if (old != NULL && is_same_rule(&old->rule, &contract->rule) &&
-		old->keep_params == contract->keep_params && old->is_rebuild == contract->is_rebuild)
+		old->keep_params == contract->keep_params && old->is_rebuild == contract->is_rebuild &&
+		old->retention == contract->retention &&
+		old->result_retention == contract->result_retention)
 		return old->revision;
 	contract->revision = old == NULL ? 1 : old->revision + 1;
 	insert_revision(fcinfo, home, &insert_consumer, contract);
@@ -382,5 +399,6 @@ idem_define_consumer(PG_FUNCTION_ARGS)
 	rule_argument(fcinfo, CONSUMER_INCLUDE, &contract.rule);
 	contract.keep_params = flag_argument(fcinfo, CONSUMER_KEEP_PARAMS, "keep_params");
 	contract.is_rebuild = flag_argument(fcinfo, CONSUMER_REBUILD, "rebuild");
+	retention_argument(fcinfo, &contract);
 	PG_RETURN_INT32(define_consumer(fcinfo, &home, &contract));
 }

@@ -218,6 +218,8 @@ typedef struct Contract
 	bool		keep_params;	/* store the parameters */
 	bool		is_rebuild;		/* of a consumer that must start no side
 								 * effect */
+	int64		retention;		/* of identity; 0: for ever */
+	int64		result_retention;	/* of results and payloads; likewise */
 } Contract;
 
 extern const char *const idem_contract_tables[];

@@ -65,9 +65,31 @@ set_consumer(Inbox *inbox, Question *question)
 		idem_transaction_rebuilds();
 }
 
-static Consumption
-judge(Inbox *inbox, Question *question, const Event *event)
+/*
+ * Where identity is deleted in time, when an event occurred tells an old one
+ * from a new one.  So it must be said, and counts like a parameter: whoever
+ * stamps an old event anew must not pass for somebody else.
+ */
+static void
+check_moment(const Question *question, TimestampTz occurred_at)
 {
+	if (question->contract->retention == 0 || occurred_at != TIME_NONE)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_MISSING_PARAMETER),
+			 errmsg("occurred_at of event \"%s\" is missing", idem_key_cstring(question->key)),
+			 errdetail("The consumer's contract has a retention, after which only occurred_at tells an old event from a new one."),
+			 errhint("Pass when the event occurred, as its producer stamped it.")));
+}
+
+static Consumption
+judge(Inbox *inbox, Question *question, TimestampTz occurred_at, const Event *event)
+{
+	const Contract *then = idem_contract_revision(&inbox->home, question->contract,
+												  event->fingerprint.revision);
+
+	if (then->retention != 0 && occurred_at != event->occurred_at)
+		return CONSUMED_CONFLICT;
 	return idem_question_is_same(&inbox->home, question, &event->fingerprint) ?
 		CONSUMED_DUPLICATE : CONSUMED_CONFLICT;
 }
@@ -78,17 +100,27 @@ judge(Inbox *inbox, Question *question, const Event *event)
 static Consumption
 consume(Inbox *inbox, Question *question, TimestampTz occurred_at, Jsonb *transport, Event *event)
 {
+	check_moment(question, occurred_at);
 	for (;;)
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (idem_event_find(inbox->relation, question->key, event))
-			return judge(inbox, question, event);
+			return judge(inbox, question, occurred_at, event);
 		idem_question_record(&inbox->home, question, &event->fingerprint);
 		event->occurred_at = occurred_at;
 		event->transport = transport;
 		if (idem_event_insert(&inbox->home, event))
 			return CONSUMED_FIRST;
 	}
+}
+
+/* null where nothing but occurred_at differs, which no pointer names */
+static ArrayType *
+differences(const Inbox *inbox, const Question *question, const Event *event)
+{
+	ArrayType  *pointers = idem_question_differences(&inbox->home, question, &event->fingerprint);
+
+	return pointers != NULL && ARR_NDIM(pointers) == 0 ? NULL : pointers;
 }
 
 static Datum
@@ -102,7 +134,7 @@ consumption_datum(const Inbox *inbox, const Question *question, const Event *eve
 	row_set_pointer(values, nulls, 1,
 					consumption == CONSUMED_DUPLICATE ? event->result : NULL);
 	row_set_pointer(values, nulls, 2, consumption == CONSUMED_CONFLICT ?
-					idem_question_differences(&inbox->home, question, &event->fingerprint) : NULL);
+					differences(inbox, question, event) : NULL);
 	return idem_row_datum(&inbox->home, values, nulls, lengthof(values));
 }
 
@@ -302,6 +334,7 @@ batch_argument(FunctionCallInfo fcinfo, Inbox *inbox, int *n)
 		item->transport = transports == NULL || transport_nulls[i] ? NULL :
 			DatumGetJsonbP(transports[i]);
 		set_consumer(inbox, &item->question);
+		check_moment(&item->question, item->occurred_at);
 	}
 	return items;
 }
@@ -373,7 +406,8 @@ settle_leaders(Inbox *inbox, BatchItem **leaders, int nleaders)
 			if (idem_event_find(inbox->relation, events[i]->key, &found))
 			{
 				leaders[i]->event = found;
-				leaders[i]->consumption = judge(inbox, &leaders[i]->question, &found);
+				leaders[i]->consumption = judge(inbox, &leaders[i]->question,
+												leaders[i]->occurred_at, &found);
 			}
 			else
 				leaders[nleft++] = leaders[i];
@@ -418,7 +452,8 @@ idem_consume_batch(PG_FUNCTION_ARGS)
 	settle_leaders(&inbox, leaders, find_leaders(items, n, leaders));
 	for (int i = 0; i < n; i++)
 		if (items[i].leader != &items[i])
-			items[i].consumption = judge(&inbox, &items[i].question, &items[i].leader->event);
+			items[i].consumption = judge(&inbox, &items[i].question, items[i].occurred_at,
+										 &items[i].leader->event);
 	put_items((ReturnSetInfo *) fcinfo->resultinfo, items, n);
 	close_inbox(&inbox);
 	return (Datum) 0;
