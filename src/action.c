@@ -348,13 +348,15 @@ answer_held(Store *store, const Ask *ask, const Action *action, Verdict *verdict
 static void
 answer_ask(Store *store, Ask *ask, Verdict *verdict)
 {
+	int			rounds = 0;
+
 	for (;;)
 	{
 		Action		action;
 		Action		found;
 		StoreResult result;
 
-		CHECK_FOR_INTERRUPTS();
+		idem_look_again(&rounds);
 		if (idem_action_find(store, ask->question.contract, ask->question.key, &found))
 			result = answer_known(store, ask, &found, verdict);
 		else
@@ -488,6 +490,8 @@ cancel_pending(Store *store, const Action *old, Jsonb *detail)
 static bool
 cancel(Store *store, Question *question, Jsonb *detail)
 {
+	int			rounds = 0;
+
 	for (;;)
 	{
 		Action		action;
@@ -495,7 +499,7 @@ cancel(Store *store, Question *question, Jsonb *detail)
 		StoreResult result;
 		Ruling		ruling = RULING_GO;
 
-		CHECK_FOR_INTERRUPTS();
+		idem_look_again(&rounds);
 		if (!idem_action_find(store, question->contract, question->key, &action))
 			result = cancel_new(store, question, &action, detail);
 		else

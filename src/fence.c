@@ -121,6 +121,7 @@ idem_fence(PG_FUNCTION_ARGS)
 	int64		generation;
 	Home		home;
 	Relation	relation;
+	int			rounds = 0;
 
 	PreventCommandIfReadOnly("idem_fence()");
 	key = idem_argument_key(fcinfo, 0);
@@ -134,7 +135,7 @@ idem_fence(PG_FUNCTION_ARGS)
 	idem_home(fcinfo, &home);
 	relation = idem_look_open(&home, "idem_fence", 2, RowExclusiveLock);
 	while (!pass(&home, relation, key, generation))
-		CHECK_FOR_INTERRUPTS();
+		idem_look_again(&rounds);
 	table_close(relation, NoLock);
 	PG_RETURN_VOID();
 }

@@ -273,6 +273,7 @@ extern HeapTuple idem_look(Relation relation, const IdemKey *key, bool *is_own);
 extern StoreResult idem_look_lock(Relation relation, ItemPointerData tid, LockTupleMode mode,
 								  bool nowait);
 extern void idem_look_refuse_newer(void);
+extern void idem_look_again(int *rounds);
 
 /* ---- store.c: the permanent record and what is in flight ---- */
 

@@ -100,10 +100,12 @@ judge(Inbox *inbox, Question *question, TimestampTz occurred_at, const Event *ev
 static Consumption
 consume(Inbox *inbox, Question *question, TimestampTz occurred_at, Jsonb *transport, Event *event)
 {
+	int			rounds = 0;
+
 	check_moment(question, occurred_at);
 	for (;;)
 	{
-		CHECK_FOR_INTERRUPTS();
+		idem_look_again(&rounds);
 		if (idem_event_find(inbox->relation, question->key, event))
 			return judge(inbox, question, occurred_at, event);
 		idem_question_record(&inbox->home, question, &event->fingerprint);
@@ -376,6 +378,7 @@ settle_leaders(Inbox *inbox, BatchItem **leaders, int nleaders)
 {
 	Event	  **events = palloc(Max(nleaders, 1) * sizeof(Event *));
 	bool	   *is_inserted = palloc(Max(nleaders, 1) * sizeof(bool));
+	int			rounds = 0;
 
 	for (int i = 0; i < nleaders; i++)
 	{
@@ -389,7 +392,7 @@ settle_leaders(Inbox *inbox, BatchItem **leaders, int nleaders)
 	{
 		int			nleft = 0;
 
-		CHECK_FOR_INTERRUPTS();
+		idem_look_again(&rounds);
 		for (int i = 0; i < nleaders; i++)
 		{
 			events[i] = &leaders[i]->event;

@@ -30,9 +30,12 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/pg_am.h"
+#include "miscadmin.h"
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
+
+#define ROUNDS_MAX 10000
 
 /* the columns that this library knows stand first, in its order; a later release may add some */
 static void
@@ -197,6 +200,19 @@ idem_look(Relation relation, const IdemKey *key, bool *is_own)
 	if (IsolationUsesXactSnapshot())
 		return look_by_snapshot(relation, key, is_own);
 	return look_committed(relation, key, is_own);
+}
+
+/*
+ * Before each round of a call that looks until nobody is faster.  A round
+ * follows from somebody else's commit, so there are few of them, unless a
+ * trigger that was put on our tables swallows what is written.
+ */
+void
+idem_look_again(int *rounds)
+{
+	CHECK_FOR_INTERRUPTS();
+	if (++*rounds > ROUNDS_MAX)
+		elog(ERROR, "a row of extension idem_action changes, or is swallowed, at every look");
 }
 
 /*

@@ -59,9 +59,11 @@ refuse_conflict(Store *store, const Question *question, const Action *action)
 static bool
 settle(Store *store, Question *question, TimestampTz occurred_at, State state, Action *action)
 {
+	int			rounds = 0;
+
 	for (;;)
 	{
-		CHECK_FOR_INTERRUPTS();
+		idem_look_again(&rounds);
 		if (idem_action_find(store, question->contract, question->key, action))
 		{
 			if (!idem_question_is_same(&store->home, question, &action->fingerprint))

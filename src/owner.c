@@ -321,13 +321,14 @@ static void
 apply_report(Store *store, Report *report, Action *action)
 {
 	StoreResult result = STORE_CHANGED;
+	int			rounds = 0;
 
 	while (result == STORE_CHANGED)
 	{
 		Reason		reason;
 		Ruling		ruling;
 
-		CHECK_FOR_INTERRUPTS();
+		idem_look_again(&rounds);
 		if (!idem_action_find(store, report->contract, report->key, action))
 			ereport(ERROR,
 					(errcode(ERRCODE_IDEM_UNKNOWN_ACTION),
