@@ -15,27 +15,26 @@
 
 #define LABEL_MAX_BYTES 512
 
-static void
-refuse_null(const char *name)
+void
+idem_argument_require(FunctionCallInfo fcinfo, int n, const char *name)
 {
-	ereport(ERROR,
-			(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-			 errmsg("%s must not be null", name)));
+	if (PG_ARGISNULL(n))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("%s must not be null", name)));
 }
 
 IdemKey *
 idem_argument_key(FunctionCallInfo fcinfo, int n)
 {
-	if (PG_ARGISNULL(n))
-		refuse_null("key");
+	idem_argument_require(fcinfo, n, "key");
 	return (IdemKey *) PG_GETARG_TEXT_PP(n);
 }
 
 Jsonb *
 idem_argument_params(FunctionCallInfo fcinfo, int n)
 {
-	if (PG_ARGISNULL(n))
-		refuse_null("params");
+	idem_argument_require(fcinfo, n, "params");
 	return PG_GETARG_JSONB_P(n);
 }
 
@@ -52,21 +51,8 @@ idem_argument_generation(FunctionCallInfo fcinfo, int n)
 	return PG_ARGISNULL(n) ? 0 : PG_GETARG_INT64(n);
 }
 
-/* a short text for people and other systems: an owner, a reference; null stays null */
-text *
-idem_argument_label(FunctionCallInfo fcinfo, int n, const char *name)
-{
-	text	   *label;
-
-	if (PG_ARGISNULL(n))
-		return NULL;
-	label = PG_GETARG_TEXT_PP(n);
-	idem_check_label(VARDATA_ANY(label), VARSIZE_ANY_EXHDR(label), name);
-	return label;
-}
-
-void
-idem_check_label(const char *bytes, int length, const char *name)
+static void
+check_label(const char *bytes, int length, const char *name)
 {
 	if (length == 0)
 		ereport(ERROR,
@@ -85,14 +71,26 @@ idem_check_label(const char *bytes, int length, const char *name)
 					 errdetail("Byte %d is 0x%02x.", i + 1, (unsigned char) bytes[i])));
 }
 
+/* a short text for people and other systems: an owner, a reference; null stays null */
+text *
+idem_argument_label(FunctionCallInfo fcinfo, int n, const char *name)
+{
+	text	   *label;
+
+	if (PG_ARGISNULL(n))
+		return NULL;
+	label = PG_GETARG_TEXT_PP(n);
+	check_label(VARDATA_ANY(label), VARSIZE_ANY_EXHDR(label), name);
+	return label;
+}
+
 /* text of any length that must say something */
 text *
 idem_argument_note(FunctionCallInfo fcinfo, int n)
 {
 	text	   *note;
 
-	if (PG_ARGISNULL(n))
-		refuse_null("note");
+	idem_argument_require(fcinfo, n, "note");
 	note = PG_GETARG_TEXT_PP(n);
 	if (strspn(text_to_cstring(note), " \t\r\n") == VARSIZE_ANY_EXHDR(note))
 		ereport(ERROR,

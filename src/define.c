@@ -70,22 +70,13 @@ refuse(const char *message, const char *hint)
 			 errhint("%s", hint)));
 }
 
-static void
-refuse_null(FunctionCallInfo fcinfo, int n, const char *name)
-{
-	if (PG_ARGISNULL(n))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("%s must not be null", name)));
-}
-
 /* both names stand in the middle of a key; the first argument of every function here */
 static char *
 name_argument(FunctionCallInfo fcinfo, const char *what)
 {
 	text	   *name;
 
-	refuse_null(fcinfo, 0, what);
+	idem_argument_require(fcinfo, 0, what);
 	name = PG_GETARG_TEXT_PP(0);
 	idem_key_check_name(VARDATA_ANY(name), VARSIZE_ANY_EXHDR(name), what);
 	return text_to_cstring(name);
@@ -94,7 +85,7 @@ name_argument(FunctionCallInfo fcinfo, const char *what)
 static bool
 flag_argument(FunctionCallInfo fcinfo, int n, const char *name)
 {
-	refuse_null(fcinfo, n, name);
+	idem_argument_require(fcinfo, n, name);
 	return PG_GETARG_BOOL(n);
 }
 
@@ -103,7 +94,7 @@ is_local_effect(FunctionCallInfo fcinfo)
 {
 	char	   *effect;
 
-	refuse_null(fcinfo, ARG_EFFECT, "effect");
+	idem_argument_require(fcinfo, ARG_EFFECT, "effect");
 	effect = text_to_cstring(PG_GETARG_TEXT_PP(ARG_EFFECT));
 	if (strcmp(effect, "local") != 0 && strcmp(effect, "external") != 0)
 		refuse("effect is neither local nor external",
@@ -157,7 +148,7 @@ contract_argument(FunctionCallInfo fcinfo, Contract *contract)
 	contract->channel = channel ? text_to_cstring(channel) : contract->name;
 	rule_argument(fcinfo, ARG_INCLUDE, &contract->rule);
 
-	refuse_null(fcinfo, ARG_LEASE, "lease");
+	idem_argument_require(fcinfo, ARG_LEASE, "lease");
 	contract->lease = idem_argument_lease(fcinfo, ARG_LEASE, 0);
 	contract->promise.is_idempotent =
 		promise_argument(fcinfo, ARG_IDEMPOTENT, "channel_idempotent",
@@ -172,18 +163,18 @@ contract_argument(FunctionCallInfo fcinfo, Contract *contract)
 		idem_argument_interval(fcinfo, ARG_ABSENCE, "absence_visible_after", 0, ABSENCE_MAX,
 							   "between 0 and 30 days", 0);
 
-	refuse_null(fcinfo, ARG_MAX_ATTEMPTS, "max_attempts");
+	idem_argument_require(fcinfo, ARG_MAX_ATTEMPTS, "max_attempts");
 	contract->max_attempts = PG_GETARG_INT32(ARG_MAX_ATTEMPTS);
 	if (contract->max_attempts < 1 || contract->max_attempts > ATTEMPTS_MAX)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("max_attempts is out of range"),
 				 errdetail("It must be between 1 and %d.", ATTEMPTS_MAX)));
-	refuse_null(fcinfo, ARG_BACKOFF_BASE, "backoff_base");
+	idem_argument_require(fcinfo, ARG_BACKOFF_BASE, "backoff_base");
 	contract->backoff_base =
 		idem_argument_interval(fcinfo, ARG_BACKOFF_BASE, "backoff_base", 0, RETRY_MAX,
 							   "between 0 and 30 days", 0);
-	refuse_null(fcinfo, ARG_BACKOFF_MAX, "backoff_max");
+	idem_argument_require(fcinfo, ARG_BACKOFF_MAX, "backoff_max");
 	contract->backoff_max =
 		idem_argument_interval(fcinfo, ARG_BACKOFF_MAX, "backoff_max", contract->backoff_base,
 							   RETRY_MAX, "between backoff_base and 30 days", 0);

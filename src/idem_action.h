@@ -99,9 +99,6 @@ typedef struct DigestRule
 	JsonPointer *pointers;		/* in the order of the contract */
 } DigestRule;
 
-/* RFC 6901; raises 22023 when the text is no pointer; allocates in the current context */
-extern void idem_pointer_parse(const char *text, JsonPointer *pointer);
-
 /*
  * The rule of digest_include and digest_exclude, each a text[] or NULL.
  * Raises 22023 for what cannot be a rule and 22004 for a NULL element;
@@ -145,6 +142,7 @@ extern ArrayType *idem_digest_differences(Jsonb *stored, Jsonb *given,
 
 /* ---- argument.c: reading what callers hand over ---- */
 
+extern void idem_argument_require(FunctionCallInfo fcinfo, int n, const char *name);
 extern IdemKey *idem_argument_key(FunctionCallInfo fcinfo, int n);
 extern Jsonb *idem_argument_params(FunctionCallInfo fcinfo, int n);
 extern Jsonb *idem_argument_document(FunctionCallInfo fcinfo, int n);
@@ -158,7 +156,6 @@ extern int64 idem_argument_interval(FunctionCallInfo fcinfo, int n, const char *
 extern int64 idem_argument_lease(FunctionCallInfo fcinfo, int n, int64 missing);
 extern int64 idem_argument_retry_after(FunctionCallInfo fcinfo, int n, int64 missing);
 extern int64 idem_interval_usecs(const Interval *interval);
-extern void idem_check_label(const char *bytes, int length, const char *name);
 
 /* ---- statement.c: kept plans, run as the owner ---- */
 

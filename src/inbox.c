@@ -143,10 +143,7 @@ consumption_datum(const Inbox *inbox, const Question *question, const Event *eve
 static Jsonb *
 payload_argument(FunctionCallInfo fcinfo, int n)
 {
-	if (PG_ARGISNULL(n))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("payload must not be null")));
+	idem_argument_require(fcinfo, n, "payload");
 	return PG_GETARG_JSONB_P(n);
 }
 
@@ -215,11 +212,8 @@ idem_consume_result(PG_FUNCTION_ARGS)
 
 	PreventCommandIfReadOnly("idem_consume_result()");
 	key = idem_argument_key(fcinfo, 0);
+	idem_argument_require(fcinfo, 1, "result");
 	result = idem_argument_document(fcinfo, 1);
-	if (result == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("result must not be null")));
 	open_inbox(fcinfo, &inbox);
 	keep_result(&inbox, key, result);
 	close_inbox(&inbox);
@@ -303,10 +297,8 @@ batch_argument(FunctionCallInfo fcinfo, Inbox *inbox, int *n)
 			   *transport_nulls;
 	BatchItem  *items;
 
-	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("%s must not be null", PG_ARGISNULL(0) ? "keys" : "payloads")));
+	idem_argument_require(fcinfo, 0, "keys");
+	idem_argument_require(fcinfo, 1, "payloads");
 	*n = array_argument(fcinfo, 0, "keys", -1, -1, false, TYPALIGN_INT, &keys, &key_nulls);
 	array_argument(fcinfo, 1, "payloads", *n, -1, false, TYPALIGN_INT, &payloads, &payload_nulls);
 	array_argument(fcinfo, 2, "occurred_at", *n, 8, FLOAT8PASSBYVAL, TYPALIGN_DOUBLE,

@@ -103,14 +103,10 @@ states_argument(FunctionCallInfo fcinfo, int n, const char *name, bool is_needed
 {
 	ArrayType  *array;
 
+	if (is_needed)
+		idem_argument_require(fcinfo, n, name);
 	if (PG_ARGISNULL(n))
-	{
-		if (is_needed)
-			ereport(ERROR,
-					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-					 errmsg("%s must not be null", name)));
 		return construct_empty_array(TEXTOID);
-	}
 	array = PG_GETARG_ARRAYTYPE_P(n);
 	if (array_contains_nulls(array))
 		refuse("%s must not hold nulls", name);
@@ -122,10 +118,7 @@ states_argument(FunctionCallInfo fcinfo, int n, const char *name, bool is_needed
 static void
 machine_argument(FunctionCallInfo fcinfo, MachineText *wording)
 {
-	if (PG_ARGISNULL(1))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("state_column must not be null")));
+	idem_argument_require(fcinfo, 1, "state_column");
 	wording->state_column = NameStr(*PG_GETARG_NAME(1));
 	wording->transitions = states_argument(fcinfo, 2, "transitions", true);
 
@@ -154,10 +147,7 @@ open_own_table(FunctionCallInfo fcinfo)
 	Oid			relid;
 	char		kind;
 
-	if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("table must not be null")));
+	idem_argument_require(fcinfo, 0, "table");
 	relid = PG_GETARG_OID(0);
 	kind = get_rel_relkind(relid);
 	if (kind != '\0' && kind != RELKIND_RELATION && kind != RELKIND_PARTITIONED_TABLE)

@@ -154,10 +154,7 @@ handler_argument(FunctionCallInfo fcinfo, int n)
 	List	   *name;
 	Oid			function;
 
-	if (PG_ARGISNULL(n))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("handler must not be null")));
+	idem_argument_require(fcinfo, n, "handler");
 	name = textToQualifiedNameList(PG_GETARG_TEXT_PP(n));
 	function = LookupFuncName(name, 1, argtypes, false);
 	check_handler(function);

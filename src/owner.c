@@ -495,10 +495,7 @@ decision_argument(FunctionCallInfo fcinfo, int n)
 {
 	static const State allowed[] = {STATE_SUCCEEDED, STATE_REJECTED, STATE_PENDING};
 
-	if (PG_ARGISNULL(n))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("state must not be null")));
+	idem_argument_require(fcinfo, n, "state");
 	for (int i = 0; i < lengthof(allowed); i++)
 		if (strcmp(idem_state_names[allowed[i]], text_to_cstring(PG_GETARG_TEXT_PP(n))) == 0)
 			return allowed[i];

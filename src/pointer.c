@@ -74,8 +74,8 @@ parse_token(const char *text, const char *at, PointerToken *token)
 	return at;
 }
 
-void
-idem_pointer_parse(const char *text, JsonPointer *pointer)
+static void
+pointer_parse(const char *text, JsonPointer *pointer)
 {
 	const char *at;
 	int			ntokens = 0;
@@ -169,7 +169,7 @@ rule_from_array(ArrayType *array, const char *field, DigestRule *rule)
 			ereport(ERROR,
 					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 					 errmsg("%s must not contain nulls", field)));
-		idem_pointer_parse(TextDatumGetCString(texts[i]), &rule->pointers[i]);
+		pointer_parse(TextDatumGetCString(texts[i]), &rule->pointers[i]);
 		if (rule->pointers[i].ntokens == 0)
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),

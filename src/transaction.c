@@ -65,10 +65,8 @@ is_open(const Claim *claim)
 static bool
 is_of(const Claim *claim, const IdemKey *key)
 {
-	int			length = VARSIZE_ANY_EXHDR(key);
-
-	return claim->key != NULL && VARSIZE_ANY_EXHDR(claim->key) == length &&
-		memcmp(VARDATA_ANY(claim->key), VARDATA_ANY(key), length) == 0;
+	return claim->key != NULL && VARSIZE_ANY_EXHDR(claim->key) == VARSIZE_ANY_EXHDR(key) &&
+		idem_key_compare(claim->key, key) == 0;
 }
 
 /*

@@ -395,10 +395,7 @@ apply(Oid relid, Oid id_type, const Request *request, char **state)
 static char *
 state_argument(FunctionCallInfo fcinfo, int n, const char *name)
 {
-	if (PG_ARGISNULL(n))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("%s must not be null", name)));
+	idem_argument_require(fcinfo, n, name);
 	return text_to_cstring(PG_GETARG_TEXT_PP(n));
 }
 
@@ -423,10 +420,8 @@ transition(FunctionCallInfo fcinfo, Oid id_type)
 	char	   *state = NULL;
 
 	PreventCommandIfReadOnly("idem_transition()");
-	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("%s must not be null", PG_ARGISNULL(0) ? "table" : "id")));
+	idem_argument_require(fcinfo, 0, "table");
+	idem_argument_require(fcinfo, 1, "id");
 	request.id = PG_GETARG_DATUM(1);
 	request.from = state_argument(fcinfo, 2, "from_state");
 	request.to = state_argument(fcinfo, 3, "to_state");
