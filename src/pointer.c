@@ -74,6 +74,7 @@ parse_token(const char *text, const char *at, PointerToken *token)
 	return at;
 }
 
+/* RFC 6901; raises 22023 when the text is no pointer; allocates in the current context */
 static void
 pointer_parse(const char *text, JsonPointer *pointer)
 {
