@@ -15,9 +15,12 @@ CREATE FUNCTION owner_pass(k idem_key, by interval) RETURNS void LANGUAGE sql AS
         due_at = due_at - by, first_granted_at = first_granted_at - by,
         call_until = call_until - by WHERE key = k $$;
 CREATE VIEW owner_rows AS
-    SELECT key, state, last_call, generation, attempt, result, error, channel_ref, note, granted,
+    SELECT key, state, last_call, generation, attempt, result, error, channel_ref, granted,
            lease_until IS NOT NULL AS leased, due_at IS NOT NULL AS waits,
-           is_ambiguous, detail
+           is_ambiguous, (SELECT e.detail FROM idem_evidence e WHERE e.key = idem_action.key
+                          ORDER BY recorded_at DESC LIMIT 1) AS last_detail,
+           (SELECT e.note FROM idem_evidence e WHERE e.key = idem_action.key
+            ORDER BY recorded_at DESC LIMIT 1) AS last_note
     FROM idem_action LEFT JOIN idem_lease USING (key);
 -- every row as it stands, to see what a repetition changes
 CREATE FUNCTION owner_row(k idem_key) RETURNS text LANGUAGE sql AS $$
@@ -275,7 +278,7 @@ UPDATE idem_action SET channel_ref = 'old ref' WHERE key = 'o/OWN/p';
 SELECT idem_resolve('o/OWN/s', 1, 'succeeded', 'asked the bank', '{"ok": 1}', 'ref');
 SELECT idem_resolve('o/OWN/r', 1, 'rejected', 'asked the bank', '{"code": "no"}');
 SELECT idem_resolve('o/OWN/p', 1, 'pending', 'never arrived');
-SELECT key, state, last_call, generation, attempt, result, error, channel_ref, note FROM owner_rows
+SELECT key, state, last_call, generation, attempt, result, error, channel_ref, last_note FROM owner_rows
 WHERE key IN ('o/OWN/s', 'o/OWN/r', 'o/OWN/p') ORDER BY key;
 -- pending starts a fresh history: due at once, attempts from 1, execute whatever was before
 SELECT owner, first_granted_at, first_revision, call_until, is_ambiguous,

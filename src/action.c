@@ -29,6 +29,7 @@ typedef struct Ask
 	TimestampTz occurred_at;	/* or TIME_NONE */
 	text	   *owner;			/* who asks; NULL: application_name:pid */
 	int64		lease;			/* for how long, 0: the contract's */
+	Jsonb	   *transport;		/* identity of the message, or NULL */
 } Ask;
 
 /* ---- what asking, reporting and once share ---- */
@@ -49,6 +50,40 @@ idem_action_find(Store *store, const Contract *contract, const IdemKey *key, Act
 	action->history.is_granted_here = action->is_own &&
 		idem_transaction_holds(key, action->history.generation);
 	return is_found;
+}
+
+/*
+ * Evidence of what was just done to an external action.  A local one is its
+ * own evidence, but for the message that led to it.
+ */
+void
+idem_action_witness(Store *store, const Action *action, Call call, Evidence *evidence)
+{
+	const History *history = &action->history;
+	bool		is_granted = history->state == STATE_PROCESSING;
+
+	if (history->is_local && evidence->transport == NULL)
+		return;
+	evidence->key = action->key;
+	evidence->call = idem_call_names[call];
+	evidence->outcome = is_granted ? idem_outcome_names[history->grant] : NULL;
+	evidence->state = history->state;
+	evidence->generation = history->generation;
+	evidence->attempt = history->attempt;
+	evidence->recorded_at = action->updated_at;
+	evidence->lease_until = history->lease_until;
+	evidence->worker = action->owner;
+	idem_evidence_write(&store->home, evidence);
+}
+
+void
+idem_action_refuse_unknown(const IdemKey *key)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_UNKNOWN_ACTION),
+			 errmsg("action \"%s\" is not on record", idem_key_cstring(key)),
+			 errdetail("Nobody asked for it here, or whoever did was rolled back."),
+			 errhint("Check the key; after a failover that lost commits the action itself may be lost.")));
 }
 
 /* nobody waits for himself */
@@ -195,20 +230,28 @@ this_session(void)
 	return cstring_to_text(psprintf("%s:%d", application_name, MyProcPid));
 }
 
+static text *
+asker(const Ask *ask)
+{
+	return ask->owner != NULL ? ask->owner : this_session();
+}
+
 static void
 record_grant(Store *store, const Ask *ask, Action *action, const Judgement *judgement, TimestampTz now)
 {
 	idem_state_grant(&action->history, CALL_CLAIM, judgement, now);
-	action->owner = ask->owner != NULL ? ask->owner : this_session();
+	action->owner = asker(ask);
 	action->updated_at = now;
 	idem_action_bind(store, ask->question.contract, action);
 }
 
 static void
-after_write(const Ask *ask, const Action *action, const Verdict *verdict)
+after_write(Store *store, const Ask *ask, const Action *action, const Verdict *verdict)
 {
 	bool		is_local = ask->question.contract->is_local;
+	Evidence	evidence = {.transport = ask->transport};
 
+	idem_action_witness(store, action, ask->call, &evidence);
 	if (verdict->generation != 0)
 		idem_transaction_granted(action->key, verdict->generation, verdict->lease_until,
 								 is_local);
@@ -251,7 +294,7 @@ answer_new(Store *store, Ask *ask, Action *action, Verdict *verdict)
 	if (result != STORE_DONE)
 		return result;
 	idem_action_answer(store, contract, action, &judgement, verdict);
-	after_write(ask, action, verdict);
+	after_write(store, ask, action, verdict);
 	return STORE_DONE;
 }
 
@@ -271,6 +314,30 @@ is_move(const Action *action, const Judgement *judgement)
 {
 	return is_grant(judgement->outcome) ||
 		(judgement->outcome == OUTCOME_REVIEW && action->history.state != STATE_REVIEW);
+}
+
+/* a conflict is answered: who asked for what, while the record is kept from being purged */
+static StoreResult
+record_conflict(Store *store, const Ask *ask, const Action *action)
+{
+	const Question *question = &ask->question;
+	Evidence	evidence = {
+		.key = action->key,
+		.call = "conflict",
+		.state = action->history.state,
+		.generation = action->history.generation,
+		.attempt = action->history.attempt,
+		.recorded_at = GetCurrentTimestamp(),
+		.lease_until = TIME_NONE,
+		.worker = ask->call == CALL_CLAIM ? asker(ask) : NULL,
+		.digest = question->missing == NULL ? &question->digest : NULL,
+		.transport = ask->transport
+	};
+	StoreResult result = idem_store_keep(store, action);
+
+	if (result == STORE_DONE)
+		idem_evidence_conflict(&store->home, &evidence);
+	return result == STORE_HELD ? STORE_DONE : result;
 }
 
 static StoreResult
@@ -300,7 +367,8 @@ move_known(Store *store, Ask *ask, const Action *old, Verdict *verdict)
 	if (result != STORE_DONE)
 		return result;
 	idem_action_answer(store, ask->question.contract, &action, &judgement, verdict);
-	after_write(ask, &action, verdict);
+	if (is_move(old, &judgement))
+		after_write(store, ask, &action, verdict);
 	return STORE_DONE;
 }
 
@@ -315,7 +383,7 @@ answer_known(Store *store, Ask *ask, const Action *action, Verdict *verdict)
 	{
 		answer_plainly(store, ask, action, OUTCOME_CONFLICT, verdict);
 		verdict->differs = idem_question_differences(&store->home, &ask->question, &action->fingerprint);
-		return STORE_DONE;
+		return record_conflict(store, ask, action);
 	}
 	if (ask->call == CALL_SUBMIT && !idem_state_is_terminal(state))
 	{
@@ -407,6 +475,7 @@ idem_submit(PG_FUNCTION_ARGS)
 	ask.question.key = idem_argument_key(fcinfo, 0);
 	ask.question.params = idem_argument_params(fcinfo, 1);
 	ask.occurred_at = idem_argument_moment(fcinfo, 2, "occurred_at");
+	ask.transport = idem_argument_document(fcinfo, 3);
 	open_ask(fcinfo, &store, &ask);
 	refuse_local(&ask, "submit");
 	if (!ask.question.contract->keep_params)
@@ -434,6 +503,7 @@ idem_claim(PG_FUNCTION_ARGS)
 	ask.question.params = idem_argument_params(fcinfo, 1);
 	ask.occurred_at = idem_argument_moment(fcinfo, 2, "occurred_at");
 	ask.owner = idem_argument_label(fcinfo, 3, "owner");
+	ask.transport = idem_argument_document(fcinfo, 6);
 	open_ask(fcinfo, &store, &ask);
 	ask.lease = idem_argument_lease(fcinfo, 4, ask.question.contract->lease);
 	store.nowait = !PG_ARGISNULL(5) && PG_GETARG_BOOL(5);
@@ -463,6 +533,16 @@ idem_reclaim(PG_FUNCTION_ARGS)
 
 /* ---- cancelling ---- */
 
+static StoreResult
+record_cancel(Store *store, const Action *action, StoreResult result)
+{
+	Evidence	evidence = {0};
+
+	if (result == STORE_DONE)
+		idem_action_witness(store, action, CALL_CANCEL, &evidence);
+	return result;
+}
+
 /* a record of something that nobody asked for yet, so that nobody will be granted it */
 static StoreResult
 cancel_new(Store *store, Question *question, Action *action, Jsonb *detail)
@@ -470,7 +550,7 @@ cancel_new(Store *store, Question *question, Action *action, Jsonb *detail)
 	idem_action_birth(store, question, TIME_NONE, action);
 	idem_state_settle(&action->history, CALL_CANCEL, STATE_REJECTED);
 	action->error = detail;
-	return idem_store_insert(store, action);
+	return record_cancel(store, action, idem_store_insert(store, action));
 }
 
 static StoreResult
@@ -484,7 +564,7 @@ cancel_pending(Store *store, const Action *old, Jsonb *detail)
 	idem_state_settle(&action.history, CALL_CANCEL, STATE_REJECTED);
 	action.error = detail;
 	action.updated_at = GetCurrentTimestamp();
-	return idem_store_update(store, old, &action);
+	return record_cancel(store, &action, idem_store_update(store, old, &action));
 }
 
 static bool

@@ -1,19 +1,21 @@
 /* action: asking to act */
 
-CREATE FUNCTION idem_submit(key idem_key, params jsonb, occurred_at timestamptz DEFAULT NULL)
+CREATE FUNCTION idem_submit(key idem_key, params jsonb, occurred_at timestamptz DEFAULT NULL,
+    transport jsonb DEFAULT NULL)
     RETURNS idem_verdict
     AS 'MODULE_PATHNAME' LANGUAGE c VOLATILE PARALLEL UNSAFE COST 10000;
 
-COMMENT ON FUNCTION idem_submit(idem_key, jsonb, timestamptz) IS
-    'puts an external action on record for a worker to claim; answers accepted, succeeded, rejected or conflict; ID006, ID007; source: doc/action.md';
+COMMENT ON FUNCTION idem_submit(idem_key, jsonb, timestamptz, jsonb) IS
+    'puts an external action on record for a worker to claim; answers accepted, succeeded, rejected or conflict; transport, the identity of the message, is kept as evidence; ID006, ID007; source: doc/action.md';
 
 CREATE FUNCTION idem_claim(key idem_key, params jsonb, occurred_at timestamptz DEFAULT NULL,
-    owner text DEFAULT NULL, lease interval DEFAULT NULL, nowait boolean DEFAULT false)
+    owner text DEFAULT NULL, lease interval DEFAULT NULL, nowait boolean DEFAULT false,
+    transport jsonb DEFAULT NULL)
     RETURNS idem_verdict
     AS 'MODULE_PATHNAME' LANGUAGE c VOLATILE PARALLEL UNSAFE COST 10000;
 
-COMMENT ON FUNCTION idem_claim(idem_key, jsonb, timestamptz, text, interval, boolean) IS
-    'asks to act; grants execute, repeat or verify with a generation, or answers succeeded, rejected, busy, review or conflict; owner is application_name:pid and lease the contract''s unless given (100 ms to 24 h); ID003 for a key this transaction holds, ID006, ID007; source: doc/action.md';
+COMMENT ON FUNCTION idem_claim(idem_key, jsonb, timestamptz, text, interval, boolean, jsonb) IS
+    'asks to act; grants execute, repeat or verify with a generation, or answers succeeded, rejected, busy, review or conflict; owner is application_name:pid and lease the contract''s unless given (100 ms to 24 h); transport, the identity of the message, is kept as evidence of a grant; ID003 for a key this transaction holds, ID006, ID007; source: doc/action.md';
 
 CREATE FUNCTION idem_reclaim(key idem_key, owner text DEFAULT NULL, lease interval DEFAULT NULL)
     RETURNS idem_verdict
@@ -39,8 +41,8 @@ CREATE FUNCTION idem_status(key idem_key,
 COMMENT ON FUNCTION idem_status(idem_key) IS
     'what is on record of an action; no row for an unknown key; works in read-only transactions and on a standby; source: doc/action.md';
 
-REVOKE ALL ON FUNCTION idem_submit(idem_key, jsonb, timestamptz) FROM PUBLIC;
-REVOKE ALL ON FUNCTION idem_claim(idem_key, jsonb, timestamptz, text, interval, boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION idem_submit(idem_key, jsonb, timestamptz, jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION idem_claim(idem_key, jsonb, timestamptz, text, interval, boolean, jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION idem_reclaim(idem_key, text, interval) FROM PUBLIC;
 REVOKE ALL ON FUNCTION idem_cancel(idem_key, jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION idem_status(idem_key) FROM PUBLIC;

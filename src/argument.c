@@ -51,24 +51,33 @@ idem_argument_generation(FunctionCallInfo fcinfo, int n)
 	return PG_ARGISNULL(n) ? 0 : PG_GETARG_INT64(n);
 }
 
+/*
+ * What keeps bytes from being a label, as the end of a sentence, or NULL.
+ * Nothing is said of empty ones.
+ */
+const char *
+idem_argument_fault(const char *bytes, int length)
+{
+	if (length > LABEL_MAX_BYTES)
+		return psprintf("has %d bytes; at most %d are allowed", length, LABEL_MAX_BYTES);
+	for (int i = 0; i < length; i++)
+		if ((unsigned char) bytes[i] < 0x20 || bytes[i] == 0x7f)
+			return psprintf("has the control character 0x%02x as byte %d",
+							(unsigned char) bytes[i], i + 1);
+	return NULL;
+}
+
 static void
 check_label(const char *bytes, int length, const char *name)
 {
-	if (length == 0)
+	const char *fault = length == 0 ? "is empty" : idem_argument_fault(bytes, length);
+
+	if (fault != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%s must not be empty", name)));
-	if (length > LABEL_MAX_BYTES)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%s is too long", name),
-				 errdetail("It has %d bytes; at most %d are allowed.", length, LABEL_MAX_BYTES)));
-	for (int i = 0; i < length; i++)
-		if ((unsigned char) bytes[i] < 0x20 || bytes[i] == 0x7f)
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("%s must not hold control characters", name),
-					 errdetail("Byte %d is 0x%02x.", i + 1, (unsigned char) bytes[i])));
+				 errmsg("%s is no text of this kind", name),
+				 errdetail("It %s.", fault),
+				 errhint("Use 1 to %d bytes without control characters, or null.", LABEL_MAX_BYTES)));
 }
 
 /* a short text for people and other systems: an owner, a reference; null stays null */

@@ -29,14 +29,15 @@
 enum							/* columns of idem_event, from 0 */
 {
 	EVENT_KEY, EVENT_REVISION, EVENT_DIGEST, EVENT_OCCURRED_AT, EVENT_RECORDED_AT,
-	EVENT_PARAMS, EVENT_RESULT, EVENT_TRANSPORT, EVENT_COLUMNS
+	EVENT_PARAMS, EVENT_RESULT, EVENT_TRANSPORT, EVENT_REPLAY_BATCH, EVENT_COLUMNS
 };
 
 static Statement insert_event = {
-	"INSERT INTO %1$s.idem_event (key, revision, digest, occurred_at, recorded_at, params, transport)"
-	" VALUES ($1, $2, $3::%1$s.idem_digest, $4, $5, $6, $7)"
+	"INSERT INTO %1$s.idem_event (key, revision, digest, occurred_at, recorded_at, params, transport,"
+	" replay_batch)"
+	" VALUES ($1, $2, $3::%1$s.idem_digest, $4, $5, $6, $7, $8)"
 	" ON CONFLICT (key) DO NOTHING",
-	7, {TEXTOID, INT4OID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID, JSONBOID, JSONBOID},
+	8, {TEXTOID, INT4OID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID, JSONBOID, JSONBOID, TEXTOID},
 	SPI_OK_INSERT
 };
 
@@ -95,8 +96,8 @@ idem_event_find(Relation relation, const IdemKey *key, Event *event)
 bool
 idem_event_insert(const Home *home, const Event *event)
 {
-	Datum		values[7];
-	bool		nulls[7] = {false};
+	Datum		values[8];
+	bool		nulls[8] = {false};
 
 	values[0] = PointerGetDatum(event->key);
 	values[1] = Int32GetDatum(event->fingerprint.revision);
@@ -105,6 +106,7 @@ idem_event_insert(const Home *home, const Event *event)
 	values[4] = TimestampTzGetDatum(GetCurrentTimestamp());
 	row_set_pointer(values, nulls, 5, event->fingerprint.params);
 	row_set_pointer(values, nulls, 6, event->transport);
+	row_set_pointer(values, nulls, 7, idem_evidence_batch());
 	return idem_statement_run(&insert_event, home, values, nulls, InvalidSnapshot, NULL, NULL) > 0;
 }
 
@@ -143,6 +145,7 @@ fill_slot(TupleTableSlot *slot, Event *event, TimestampTz recorded_at)
 	row_set_pointer(values, nulls, EVENT_PARAMS, event->fingerprint.params);
 	row_set_pointer(values, nulls, EVENT_RESULT, NULL);
 	row_set_pointer(values, nulls, EVENT_TRANSPORT, event->transport);
+	row_set_pointer(values, nulls, EVENT_REPLAY_BATCH, idem_evidence_batch());
 	ExecStoreVirtualTuple(slot);
 }
 

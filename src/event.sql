@@ -8,13 +8,15 @@ CREATE TABLE idem_event (
     recorded_at timestamptz NOT NULL,
     params jsonb,
     result jsonb,
-    transport jsonb
+    transport jsonb,
+    replay_batch text
 );
 
 COMMENT ON TABLE idem_event IS 'the inbox: one row for each event that a consumer has consumed; written by the functions of idem_action only';
 COMMENT ON COLUMN idem_event.revision IS 'the revision of the consumer''s contract under which the payload was digested';
 COMMENT ON COLUMN idem_event.params IS 'the payload, where the contract keeps it';
 COMMENT ON COLUMN idem_event.transport IS 'identity of the message that brought it; evidence, never compared';
+COMMENT ON COLUMN idem_event.replay_batch IS 'the setting idem_action.replay_batch of whoever replayed it';
 
 SELECT pg_catalog.pg_extension_config_dump('idem_event', '');
 

@@ -10,9 +10,11 @@
  *		argument, statement				reading arguments, running kept plans
  *		era, contract, define			each its own table
  *		store							the only one that touches the action tables
+ *		evidence						what happened to each action
  *		transaction						what this transaction holds open
  *		verdict							the answer as a row
  *		action, owner, once				parse arguments, ask state, tell store
+ *		witness							what others know of an action
  *
  * Modules are loaded RTLD_GLOBAL, so whatever is not static is prefixed
  * idem_.
@@ -146,6 +148,7 @@ extern void idem_argument_require(FunctionCallInfo fcinfo, int n, const char *na
 extern IdemKey *idem_argument_key(FunctionCallInfo fcinfo, int n);
 extern Jsonb *idem_argument_params(FunctionCallInfo fcinfo, int n);
 extern Jsonb *idem_argument_document(FunctionCallInfo fcinfo, int n);
+extern const char *idem_argument_fault(const char *bytes, int length);
 extern int64 idem_argument_generation(FunctionCallInfo fcinfo, int n);
 extern text *idem_argument_label(FunctionCallInfo fcinfo, int n, const char *name);
 extern text *idem_argument_note(FunctionCallInfo fcinfo, int n);
@@ -296,11 +299,9 @@ typedef struct Action
 	Jsonb	   *result;			/* or NULL, as the following */
 	Jsonb	   *error;
 	text	   *channel_ref;
-	text	   *note;			/* of the operator who resolved it */
 	text	   *owner;			/* of the newest grant; in flight only */
 	int32		first_revision; /* of the contract at the first acting grant,
 								 * or 0 */
-	Jsonb	   *detail;			/* last said by an owner; in flight only */
 	bool		is_own;			/* written by this transaction */
 	bool		has_lease;		/* there is a row of idem_lease */
 	ItemPointerData tid;		/* of the row that was found */
@@ -312,6 +313,7 @@ extern void idem_store_close(Store *store);
 extern bool idem_store_find(Store *store, const IdemKey *key, Action *action);
 extern StoreResult idem_store_insert(Store *store, Action *action);
 extern StoreResult idem_store_lock(Store *store, const Action *action);
+extern StoreResult idem_store_keep(Store *store, const Action *action);
 extern StoreResult idem_store_update(Store *store, const Action *old, const Action *action);
 extern void idem_store_update_lease(Store *store, const Action *action);
 extern bool idem_store_has_operation(const Home *home, const char *operation);
@@ -336,6 +338,32 @@ extern void idem_event_insert_batch(Relation relation, Event *const *events, int
 									bool *is_inserted);
 extern void idem_event_set_result(const Home *home, const Event *event, Jsonb *result);
 extern void idem_event_delete(const Home *home, const Event *event);
+
+/* ---- evidence.c: what happened to each action ---- */
+
+typedef struct Evidence
+{
+	const IdemKey *key;
+	const char *call;			/* what caused it */
+	const char *outcome;		/* of a grant, or NULL */
+	State		state;			/* afterwards, as the following */
+	int64		generation;
+	int32		attempt;
+	TimestampTz recorded_at;	/* database's clock */
+	TimestampTz lease_until;	/* or TIME_NONE */
+	const text *worker;			/* or NULL, as the following */
+	Jsonb	   *detail;
+	const text *channel_ref;
+	const Digest *digest;		/* of parameters that were refused */
+	Jsonb	   *transport;
+	const text *note;
+} Evidence;
+
+extern void idem_evidence_settings(void);
+extern text *idem_evidence_batch(void);
+extern void idem_evidence_write(const Home *home, const Evidence *evidence);
+extern void idem_evidence_conflict(const Home *home, const Evidence *evidence);
+extern uint64 idem_evidence_delete(const Home *home, Datum keys);
 
 /* ---- transaction.c: what this transaction holds open ---- */
 
@@ -381,6 +409,9 @@ extern void idem_action_bind(Store *store, const Contract *contract, Action *act
 extern void idem_action_raise(Store *store, Action *action);
 extern Promise idem_action_promise(Store *store, const Contract *contract, const Action *action);
 extern void idem_action_refuse_own(const IdemKey *key);
+extern void idem_action_refuse_unknown(const IdemKey *key);
+extern void idem_action_witness(Store *store, const Action *action, Call call,
+								Evidence *evidence);
 extern char *idem_key_cstring(const IdemKey *key);
 
 /* the rest of a verdict, from what is on record now */

@@ -191,7 +191,6 @@ move_reject(Report *report, Action *action)
 static void
 move_resolve(Report *report, Action *action, TimestampTz now)
 {
-	action->note = report->note;
 	if (report->target == STATE_SUCCEEDED)
 		move_complete(report, action);
 	else if (report->target == STATE_REJECTED)
@@ -208,7 +207,6 @@ move_resolve(Report *report, Action *action, TimestampTz now)
 static void
 move_absent(Store *store, Report *report, Action *action, TimestampTz now)
 {
-	action->detail = report->document;
 	switch (report->judgement.outcome)
 	{
 		case OUTCOME_EXECUTE:
@@ -245,12 +243,10 @@ apply_move(Store *store, Report *report, Action *action, TimestampTz now)
 			move_absent(store, report, action, now);
 			break;
 		case CALL_ESCALATE:
-			action->detail = report->document;
 			idem_state_settle(&action->history, report->call, STATE_REVIEW);
 			break;
 		default:
 			Assert(report->call == CALL_MARK_UNKNOWN || report->call == CALL_RELEASE);
-			action->detail = report->document;
 			idem_state_wait(&action->history, report->call, now,
 							due_after(report, action, now));
 			break;
@@ -315,6 +311,17 @@ make_move(Store *store, Report *report, Action *action)
 	return idem_store_update(store, &old, action);
 }
 
+/* the result and the error of an action stand in its own record only */
+static void
+record_report(Store *store, const Report *report, const Action *action)
+{
+	Evidence	evidence = {.note = report->note,.channel_ref = report->channel_ref};
+
+	if (!idem_state_is_terminal(action->history.state))
+		evidence.detail = report->document;
+	idem_action_witness(store, action, report->call, &evidence);
+}
+
 /* ---- the protocol ---- */
 
 static void
@@ -330,11 +337,7 @@ apply_report(Store *store, Report *report, Action *action)
 
 		idem_look_again(&rounds);
 		if (!idem_action_find(store, report->contract, report->key, action))
-			ereport(ERROR,
-					(errcode(ERRCODE_IDEM_UNKNOWN_ACTION),
-					 errmsg("action \"%s\" is not on record", idem_key_cstring(report->key)),
-					 errdetail("Nobody asked for it here, or whoever did was rolled back."),
-					 errhint("Check the key; after a failover that lost commits the action itself may be lost.")));
+			idem_action_refuse_unknown(report->key);
 		ruling = idem_state_rule(report->call, &action->history, report->generation, &reason);
 		if (ruling == RULING_STALE)
 			refuse_stale(report, action);
@@ -350,7 +353,10 @@ apply_report(Store *store, Report *report, Action *action)
 		result = make_move(store, report, action);
 	}
 	if (report->call != CALL_RENEW)
+	{
 		idem_transaction_closed(report->key);
+		record_report(store, report, action);
+	}
 	if (!report->contract->is_local)
 		idem_transaction_wrote_external();
 }

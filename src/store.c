@@ -40,14 +40,14 @@ enum							/* columns of idem_action */
 	ACTION_KEY = 1, ACTION_STATE, ACTION_LAST_CALL, ACTION_GENERATION, ACTION_REVISION,
 	ACTION_ATTEMPT, ACTION_DIGEST, ACTION_OCCURRED_AT, ACTION_CREATED_AT,
 	ACTION_UPDATED_AT, ACTION_PARAMS, ACTION_RESULT, ACTION_ERROR, ACTION_CHANNEL_REF,
-	ACTION_NOTE, ACTION_COLUMNS = ACTION_NOTE
+	ACTION_COLUMNS = ACTION_CHANNEL_REF
 };
 
 enum							/* columns of idem_lease */
 {
 	LEASE_KEY = 1, LEASE_OWNER, LEASE_GRANTED, LEASE_GRANTED_AT, LEASE_UNTIL,
 	LEASE_DUE_AT, LEASE_FIRST_GRANTED_AT, LEASE_FIRST_REVISION, LEASE_CALL_UNTIL,
-	LEASE_IS_AMBIGUOUS, LEASE_DETAIL, LEASE_COLUMNS = LEASE_DETAIL
+	LEASE_IS_AMBIGUOUS, LEASE_COLUMNS = LEASE_IS_AMBIGUOUS
 };
 
 static Statement insert_action = {
@@ -61,32 +61,32 @@ static Statement insert_action = {
 
 static Statement update_action = {
 	"UPDATE %1$s.idem_action SET state = $4, last_call = $5, generation = $6, attempt = $7,"
-	" updated_at = $8, result = $9, error = $10, channel_ref = $11, note = $12"
+	" updated_at = $8, result = $9, error = $10, channel_ref = $11"
 	" WHERE ctid OPERATOR(pg_catalog.=) $1 AND generation OPERATOR(pg_catalog.=) $2"
 	" AND state OPERATOR(pg_catalog.=) $3",
-	12, {TIDOID, INT8OID, TEXTOID, TEXTOID, TEXTOID, INT8OID, INT4OID, TIMESTAMPTZOID,
-	JSONBOID, JSONBOID, TEXTOID, TEXTOID}, SPI_OK_UPDATE
+	11, {TIDOID, INT8OID, TEXTOID, TEXTOID, TEXTOID, INT8OID, INT4OID, TIMESTAMPTZOID,
+	JSONBOID, JSONBOID, TEXTOID}, SPI_OK_UPDATE
 };
 
 /* an orphan left by somebody who deleted an action by hand is taken over */
 static Statement insert_lease = {
 	"INSERT INTO %1$s.idem_lease (key, owner, granted, granted_at, lease_until, due_at,"
-	" first_granted_at, first_revision, call_until, is_ambiguous, detail)"
-	" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
+	" first_granted_at, first_revision, call_until, is_ambiguous)"
+	" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
 	" ON CONFLICT (key) DO UPDATE SET owner = $2, granted = $3, granted_at = $4,"
 	" lease_until = $5, due_at = $6, first_granted_at = $7, first_revision = $8,"
-	" call_until = $9, is_ambiguous = $10, detail = $11",
-	11, {TEXTOID, TEXTOID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID, TIMESTAMPTZOID,
-	TIMESTAMPTZOID, INT4OID, TIMESTAMPTZOID, BOOLOID, JSONBOID}, SPI_OK_INSERT
+	" call_until = $9, is_ambiguous = $10",
+	10, {TEXTOID, TEXTOID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID, TIMESTAMPTZOID,
+	TIMESTAMPTZOID, INT4OID, TIMESTAMPTZOID, BOOLOID}, SPI_OK_INSERT
 };
 
 static Statement update_lease = {
 	"UPDATE %1$s.idem_lease SET owner = $2, granted = $3, granted_at = $4, lease_until = $5,"
 	" due_at = $6, first_granted_at = $7, first_revision = $8, call_until = $9,"
-	" is_ambiguous = $10, detail = $11"
+	" is_ambiguous = $10"
 	" WHERE ctid OPERATOR(pg_catalog.=) $1",
-	11, {TIDOID, TEXTOID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID, TIMESTAMPTZOID,
-	TIMESTAMPTZOID, INT4OID, TIMESTAMPTZOID, BOOLOID, JSONBOID}, SPI_OK_UPDATE
+	10, {TIDOID, TEXTOID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID, TIMESTAMPTZOID,
+	TIMESTAMPTZOID, INT4OID, TIMESTAMPTZOID, BOOLOID}, SPI_OK_UPDATE
 };
 
 static Statement delete_lease = {
@@ -185,7 +185,6 @@ read_action(Store *store, HeapTuple tuple, Action *action)
 	action->result = row_jsonb(values, nulls, ACTION_RESULT - 1);
 	action->error = row_jsonb(values, nulls, ACTION_ERROR - 1);
 	action->channel_ref = row_text(values, nulls, ACTION_CHANNEL_REF - 1);
-	action->note = row_text(values, nulls, ACTION_NOTE - 1);
 }
 
 static void
@@ -209,7 +208,6 @@ read_lease(Store *store, HeapTuple tuple, Action *action)
 	action->owner = row_text(values, nulls, LEASE_OWNER - 1);
 	action->first_revision = nulls[LEASE_FIRST_REVISION - 1] ? 0 :
 		DatumGetInt32(values[LEASE_FIRST_REVISION - 1]);
-	action->detail = row_jsonb(values, nulls, LEASE_DETAIL - 1);
 }
 
 /* a history in which nothing happened yet */
@@ -296,7 +294,6 @@ set_lease_values(Datum *values, bool *nulls, const Action *action)
 	nulls[7] = action->first_revision == 0;
 	row_set_moment(values, nulls, 8, history->call_until);
 	values[9] = BoolGetDatum(history->is_ambiguous);
-	row_set_pointer(values, nulls, 10, action->detail);
 }
 
 /* the row is new, or locked, so it cannot be missed unless something suppresses the write */
@@ -412,6 +409,13 @@ idem_store_lock(Store *store, const Action *action)
 	return idem_look_lock(lease_table(store), action->lease_tid, LockTupleExclusive, store->nowait);
 }
 
+/* keeps an action that was found from being purged until the transaction ends */
+StoreResult
+idem_store_keep(Store *store, const Action *action)
+{
+	return idem_look_lock(store->action, action->tid, LockTupleKeyShare, store->nowait);
+}
+
 /* replaces the version that was found; its lease row, if any, is locked */
 StoreResult
 idem_store_update(Store *store, const Action *old, const Action *action)
@@ -419,8 +423,8 @@ idem_store_update(Store *store, const Action *old, const Action *action)
 	const History *history = &action->history;
 	ItemPointerData tid = old->tid;
 	ItemPointerData lease_tid = old->lease_tid;
-	Datum		values[12];
-	bool		nulls[12] = {false};
+	Datum		values[11];
+	bool		nulls[11] = {false};
 
 	values[0] = PointerGetDatum(&tid);
 	values[1] = Int64GetDatum(old->history.generation);
@@ -433,7 +437,6 @@ idem_store_update(Store *store, const Action *old, const Action *action)
 	row_set_pointer(values, nulls, 8, action->result);
 	row_set_pointer(values, nulls, 9, action->error);
 	row_set_pointer(values, nulls, 10, action->channel_ref);
-	row_set_pointer(values, nulls, 11, action->note);
 	if (idem_statement_run(&update_action, &store->home, values, nulls,
 						   InvalidSnapshot, NULL, NULL) == 0)
 		return STORE_CHANGED;

@@ -14,8 +14,7 @@ CREATE TABLE idem_action (
     params jsonb,
     result jsonb,
     error jsonb,
-    channel_ref text,
-    note text
+    channel_ref text
 ) WITH (fillfactor = 70);
 
 COMMENT ON TABLE idem_action IS 'one row an action, kept after it is terminal; written by the functions of idem_action only';
@@ -24,7 +23,6 @@ COMMENT ON COLUMN idem_action.generation IS 'the fencing token: the newest gener
 COMMENT ON COLUMN idem_action.revision IS 'the revision of the contract under which the parameters were digested';
 COMMENT ON COLUMN idem_action.attempt IS 'grants so far';
 COMMENT ON COLUMN idem_action.digest IS 'of the parameters; null for an action cancelled before anybody asked for it, which equals any';
-COMMENT ON COLUMN idem_action.note IS 'what the operator who resolved it wrote';
 
 CREATE TABLE idem_lease (
     key idem_key PRIMARY KEY,
@@ -36,15 +34,13 @@ CREATE TABLE idem_lease (
     first_granted_at timestamptz,
     first_revision integer,
     call_until timestamptz,
-    is_ambiguous boolean NOT NULL,
-    detail jsonb
+    is_ambiguous boolean NOT NULL
 ) WITH (fillfactor = 50);
 
 COMMENT ON TABLE idem_lease IS 'one row an action of an external operation that is not terminal: who owns it, when it is due, what its attempts did';
 COMMENT ON COLUMN idem_lease.granted IS 'kind of the newest grant: execute, repeat or verify';
 COMMENT ON COLUMN idem_lease.call_until IS 'until when a call of the channel could last have started';
 COMMENT ON COLUMN idem_lease.is_ambiguous IS 'whether an attempt before the newest grant may have executed the action';
-COMMENT ON COLUMN idem_lease.detail IS 'what an owner said last: of an unknown outcome, a release, an escalation';
 
 CREATE FUNCTION idem_keep_in_flight() RETURNS trigger
     AS 'MODULE_PATHNAME' LANGUAGE c VOLATILE PARALLEL UNSAFE;

@@ -69,7 +69,7 @@ sub records
 	my ($server, $database) = @_;
 
 	return answer($server, join(';', map { "SELECT '$_', t::text FROM $_ t ORDER BY 2" }
-			qw(idem_action idem_lease idem_contract idem_era idem_consumer idem_event idem_fence)), $database);
+			qw(idem_action idem_lease idem_contract idem_era idem_consumer idem_event idem_evidence idem_fence)), $database);
 }
 
 my $records = records($node, 'postgres');

@@ -34,13 +34,13 @@ my @writers = split /\n/, answer(
 	FROM pg_depend d JOIN pg_proc p ON p.oid = d.objid
 	WHERE d.classid = 'pg_proc'::regclass AND d.deptype = 'e'
 		AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'idem_action')
-		AND p.provolatile = 'v' AND p.prorettype <> 'trigger'::regtype AND p.proname <> 'idem_status'
+		AND p.provolatile = 'v' AND p.prorettype <> 'trigger'::regtype AND p.proname NOT IN ('idem_status', 'idem_history')
 	ORDER BY 1});
 my %names = map { /(idem_\w+)/ => 1 } @writers;
 ok($names{$_}, "$_ is among those who write")
   foreach map { "idem_$_" }
   qw(submit claim reclaim renew complete reject mark_unknown release absent escalate cancel
-  resolve once call define_operation drop_operation);
+  resolve add_evidence once call define_operation drop_operation);
 
 my @calls = (
 	"SELECT idem_claim('acme/CREDIT/r-1', '{\"amount\": 10}')",    # though nothing is to write
@@ -65,6 +65,7 @@ my @questions = (
 		'pending|0||t'
 	],
 	[ q{SELECT count(*) FROM idem_status('acme/REFUND/nobody')}, '0' ],
+	[ q{SELECT state, worker FROM idem_history('acme/REFUND/r-1')}, 'processing|worker' ],
 	[ q{SELECT idem_canonical('{"b": 1.50, "a": null}')}, '{"a":null,"b":1.5}' ]);
 
 sub check_read_only

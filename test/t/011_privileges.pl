@@ -29,8 +29,8 @@ my $grant_app = q{
 	GRANT USAGE ON TYPE idem.idem_key, idem.idem_digest, idem.idem_verdict TO app;
 	GRANT EXECUTE ON FUNCTION
 		idem.idem_key(text),
-		idem.idem_submit(idem.idem_key, jsonb, timestamptz),
-		idem.idem_claim(idem.idem_key, jsonb, timestamptz, text, interval, boolean),
+		idem.idem_submit(idem.idem_key, jsonb, timestamptz, jsonb),
+		idem.idem_claim(idem.idem_key, jsonb, timestamptz, text, interval, boolean, jsonb),
 		idem.idem_reclaim(idem.idem_key, text, interval),
 		idem.idem_cancel(idem.idem_key, jsonb),
 		idem.idem_status(idem.idem_key),
@@ -62,7 +62,7 @@ my @tables = split /\n/, answer(
 		AND d.refclassid = 'pg_extension'::regclass AND c.relkind = 'r'
 	ORDER BY c.relname});
 is("@tables",
-	'idem_action idem_consumer idem_contract idem_era idem_event idem_fence idem_lease',
+	'idem_action idem_consumer idem_contract idem_era idem_event idem_evidence idem_fence idem_lease',
 	'the tables');
 
 # every function that SQL can call, with nulls that are not known when it is planned
