@@ -3,10 +3,26 @@
 EXTENSION = idem_action
 MODULE_big = idem_action
 # the rooms, in the order in which the install script needs them
-ROOMS = key canonical digest era contract consumer store event evidence verdict action owner once inbox guard transition fence
-OBJS = src/idem_action.o src/key.o src/key_order.o src/node.o src/pointer.o src/canonical.o src/digest.o src/difference.o \
-	src/state.o src/argument.o src/statement.o src/row.o src/era.o src/contract.o src/define.o src/question.o \
-	src/look.o src/store.o src/event.o src/evidence.o src/transaction.o src/verdict.o src/action.o src/owner.o src/witness.o src/once.o src/inbox.o src/machine.o src/machine_define.o src/guard.o src/transition.o src/fence.o
+ROOMS = \
+	key \
+	canonical \
+	digest \
+	era \
+	contract \
+	consumer \
+	retention \
+	store \
+	event \
+	evidence \
+	verdict \
+	action \
+	owner \
+	once \
+	inbox \
+	guard \
+	transition \
+	fence
+OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*.c)))
 
 EXTVERSION := $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" idem_action.control)
 INSTALL_SQL = $(EXTENSION)--$(EXTVERSION).sql

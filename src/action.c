@@ -26,7 +26,6 @@ typedef struct Ask
 {
 	Question	question;		/* key and parameters */
 	Call		call;			/* CALL_SUBMIT or CALL_CLAIM */
-	TimestampTz occurred_at;	/* or TIME_NONE */
 	text	   *owner;			/* who asks; NULL: application_name:pid */
 	int64		lease;			/* for how long, 0: the contract's */
 	Jsonb	   *transport;		/* identity of the message, or NULL */
@@ -99,10 +98,9 @@ idem_action_refuse_own(const IdemKey *key)
 
 /* fills in a record that nothing happened to yet */
 void
-idem_action_birth(Store *store, Question *question, TimestampTz occurred_at, Action *action)
+idem_action_birth(Store *store, Question *question, Action *action)
 {
 	action->history.generation = idem_era_floor(&store->home);
-	action->occurred_at = occurred_at;
 	action->created_at = action->updated_at = GetCurrentTimestamp();
 	idem_question_record(&store->home, question, &action->fingerprint);
 }
@@ -274,7 +272,12 @@ answer_new(Store *store, Ask *ask, Action *action, Verdict *verdict)
 				 errmsg("action \"%s\" is not on record", idem_key_cstring(ask->question.key)),
 				 errdetail("By its key alone only an action on record can be claimed."),
 				 errhint("Check the key, or ask with the parameters: idem_claim(key, params).")));
-	idem_action_birth(store, &ask->question, ask->occurred_at, action);
+	if (idem_watermark_is_passed(&store->home, &ask->question))
+	{
+		answer_plainly(store, ask, action, OUTCOME_EXPIRED, verdict);
+		return STORE_DONE;
+	}
+	idem_action_birth(store, &ask->question, action);
 	if (ask->call == CALL_SUBMIT)
 	{
 		action->history.state = STATE_PENDING;
@@ -293,6 +296,7 @@ answer_new(Store *store, Ask *ask, Action *action, Verdict *verdict)
 	result = idem_store_insert(store, action);
 	if (result != STORE_DONE)
 		return result;
+	idem_watermark_check_inserted(&store->home, &ask->question);
 	idem_action_answer(store, contract, action, &judgement, verdict);
 	after_write(store, ask, action, verdict);
 	return STORE_DONE;
@@ -330,7 +334,8 @@ record_conflict(Store *store, const Ask *ask, const Action *action)
 		.recorded_at = GetCurrentTimestamp(),
 		.lease_until = TIME_NONE,
 		.worker = ask->call == CALL_CLAIM ? asker(ask) : NULL,
-		.digest = question->missing == NULL ? &question->digest : NULL,
+		.digest = question->missing != NULL ? NULL :
+		question->revision == 0 ? &action->fingerprint.digest : &question->digest,
 		.transport = ask->transport
 	};
 	StoreResult result = idem_store_keep(store, action);
@@ -474,7 +479,7 @@ idem_submit(PG_FUNCTION_ARGS)
 	PreventCommandIfReadOnly("idem_submit()");
 	ask.question.key = idem_argument_key(fcinfo, 0);
 	ask.question.params = idem_argument_params(fcinfo, 1);
-	ask.occurred_at = idem_argument_moment(fcinfo, 2, "occurred_at");
+	ask.question.occurred_at = idem_argument_moment(fcinfo, 2, "occurred_at");
 	ask.transport = idem_argument_document(fcinfo, 3);
 	open_ask(fcinfo, &store, &ask);
 	refuse_local(&ask, "submit");
@@ -501,7 +506,7 @@ idem_claim(PG_FUNCTION_ARGS)
 	PreventCommandIfReadOnly("idem_claim()");
 	ask.question.key = idem_argument_key(fcinfo, 0);
 	ask.question.params = idem_argument_params(fcinfo, 1);
-	ask.occurred_at = idem_argument_moment(fcinfo, 2, "occurred_at");
+	ask.question.occurred_at = idem_argument_moment(fcinfo, 2, "occurred_at");
 	ask.owner = idem_argument_label(fcinfo, 3, "owner");
 	ask.transport = idem_argument_document(fcinfo, 6);
 	open_ask(fcinfo, &store, &ask);
@@ -547,10 +552,15 @@ record_cancel(Store *store, const Action *action, StoreResult result)
 static StoreResult
 cancel_new(Store *store, Question *question, Action *action, Jsonb *detail)
 {
-	idem_action_birth(store, question, TIME_NONE, action);
+	StoreResult result;
+
+	idem_action_birth(store, question, action);
 	idem_state_settle(&action->history, CALL_CANCEL, STATE_REJECTED);
 	action->error = detail;
-	return record_cancel(store, action, idem_store_insert(store, action));
+	result = idem_store_insert(store, action);
+	if (result == STORE_DONE)
+		idem_watermark_check_inserted(&store->home, question);
+	return record_cancel(store, action, result);
 }
 
 static StoreResult
@@ -581,7 +591,12 @@ cancel(Store *store, Question *question, Jsonb *detail)
 
 		idem_look_again(&rounds);
 		if (!idem_action_find(store, question->contract, question->key, &action))
+		{
+			/* it may have been executed, and its record deleted */
+			if (idem_watermark_is_passed(&store->home, question))
+				return false;
 			result = cancel_new(store, question, &action, detail);
+		}
 		else
 		{
 			ruling = idem_state_rule(CALL_CANCEL, &action.history, action.history.generation,
@@ -608,6 +623,7 @@ idem_cancel(PG_FUNCTION_ARGS)
 
 	PreventCommandIfReadOnly("idem_cancel()");
 	ask.question.key = idem_argument_key(fcinfo, 0);
+	ask.question.occurred_at = idem_argument_moment(fcinfo, 2, "occurred_at");
 	open_ask(fcinfo, &store, &ask);
 	is_cancelled = cancel(&store, &ask.question, idem_argument_document(fcinfo, 1));
 	idem_store_close(&store);

@@ -6,7 +6,7 @@ CREATE FUNCTION idem_submit(key idem_key, params jsonb, occurred_at timestamptz 
     AS 'MODULE_PATHNAME' LANGUAGE c VOLATILE PARALLEL UNSAFE COST 10000;
 
 COMMENT ON FUNCTION idem_submit(idem_key, jsonb, timestamptz, jsonb) IS
-    'puts an external action on record for a worker to claim; answers accepted, succeeded, rejected or conflict; transport, the identity of the message, is kept as evidence; ID006, ID007; source: doc/action.md';
+    'puts an external action on record for a worker to claim; answers accepted, succeeded, rejected, conflict or expired; transport, the identity of the message, is kept as evidence; ID006, ID007; source: doc/action.md';
 
 CREATE FUNCTION idem_claim(key idem_key, params jsonb, occurred_at timestamptz DEFAULT NULL,
     owner text DEFAULT NULL, lease interval DEFAULT NULL, nowait boolean DEFAULT false,
@@ -15,7 +15,7 @@ CREATE FUNCTION idem_claim(key idem_key, params jsonb, occurred_at timestamptz D
     AS 'MODULE_PATHNAME' LANGUAGE c VOLATILE PARALLEL UNSAFE COST 10000;
 
 COMMENT ON FUNCTION idem_claim(idem_key, jsonb, timestamptz, text, interval, boolean, jsonb) IS
-    'asks to act; grants execute, repeat or verify with a generation, or answers succeeded, rejected, busy, review or conflict; owner is application_name:pid and lease the contract''s unless given (100 ms to 24 h); transport, the identity of the message, is kept as evidence of a grant; ID003 for a key this transaction holds, ID006, ID007; source: doc/action.md';
+    'asks to act; grants execute, repeat or verify with a generation, or answers succeeded, rejected, busy, review, conflict or expired; owner is application_name:pid and lease the contract''s unless given (100 ms to 24 h); transport, the identity of the message, is kept as evidence of a grant; ID003 for a key this transaction holds, ID006, ID007; source: doc/action.md';
 
 CREATE FUNCTION idem_reclaim(key idem_key, owner text DEFAULT NULL, lease interval DEFAULT NULL)
     RETURNS idem_verdict
@@ -24,11 +24,12 @@ CREATE FUNCTION idem_reclaim(key idem_key, owner text DEFAULT NULL, lease interv
 COMMENT ON FUNCTION idem_reclaim(idem_key, text, interval) IS
     'asks to act on an external action that is on record, by its key alone; the verdict of a grant carries the recorded params; ID005 for an unknown key; source: doc/action.md';
 
-CREATE FUNCTION idem_cancel(key idem_key, detail jsonb DEFAULT NULL) RETURNS boolean
+CREATE FUNCTION idem_cancel(key idem_key, detail jsonb DEFAULT NULL,
+    occurred_at timestamptz DEFAULT NULL) RETURNS boolean
     AS 'MODULE_PATHNAME' LANGUAGE c VOLATILE PARALLEL UNSAFE COST 10000;
 
-COMMENT ON FUNCTION idem_cancel(idem_key, jsonb) IS
-    'rejects an action that nobody was granted yet, also one not on record; true: cancelled now or before, false: too late; source: doc/action.md';
+COMMENT ON FUNCTION idem_cancel(idem_key, jsonb, timestamptz) IS
+    'rejects an action that nobody was granted yet, also one not on record; true: cancelled now or before, false: too late, or too old to tell; ID007; source: doc/action.md';
 
 CREATE FUNCTION idem_status(key idem_key,
     OUT key idem_key, OUT state text, OUT generation bigint, OUT attempt integer, OUT owner text,
@@ -44,5 +45,5 @@ COMMENT ON FUNCTION idem_status(idem_key) IS
 REVOKE ALL ON FUNCTION idem_submit(idem_key, jsonb, timestamptz, jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION idem_claim(idem_key, jsonb, timestamptz, text, interval, boolean, jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION idem_reclaim(idem_key, text, interval) FROM PUBLIC;
-REVOKE ALL ON FUNCTION idem_cancel(idem_key, jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION idem_cancel(idem_key, jsonb, timestamptz) FROM PUBLIC;
 REVOKE ALL ON FUNCTION idem_status(idem_key) FROM PUBLIC;

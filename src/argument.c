@@ -158,18 +158,20 @@ idem_argument_retry_after(FunctionCallInfo fcinfo, int n, int64 missing)
 								  "between 0 and 30 days", missing);
 }
 
-/* a moment, or TIME_NONE for null */
+/* an infinite one is no moment, and would be taken for one of our own marks */
 TimestampTz
-idem_argument_moment(FunctionCallInfo fcinfo, int n, const char *name)
+idem_argument_finite(TimestampTz moment, const char *name)
 {
-	TimestampTz moment;
-
-	if (PG_ARGISNULL(n))
-		return TIME_NONE;
-	moment = PG_GETARG_TIMESTAMPTZ(n);
 	if (TIMESTAMP_NOT_FINITE(moment))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("%s must be finite", name)));
 	return moment;
+}
+
+/* a moment, or TIME_NONE for null */
+TimestampTz
+idem_argument_moment(FunctionCallInfo fcinfo, int n, const char *name)
+{
+	return PG_ARGISNULL(n) ? TIME_NONE : idem_argument_finite(PG_GETARG_TIMESTAMPTZ(n), name);
 }

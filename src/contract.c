@@ -51,7 +51,7 @@ static Statement select_contract[] = {
 	[KIND_OPERATION] = {
 		"SELECT revision, digest_include, digest_exclude, keep_params, effect, channel, lease,"
 		" channel_idempotent, channel_key_ttl, channel_queryable, absence_visible_after,"
-		" max_attempts, backoff_base, backoff_max"
+		" max_attempts, backoff_base, backoff_max, retention, result_retention"
 		" FROM %1$s.idem_contract"
 		" WHERE operation OPERATOR(pg_catalog.=) $1"
 		" AND ($2 IS NULL OR revision OPERATOR(pg_catalog.=) $2)"
@@ -140,6 +140,8 @@ read_operation(SPITupleTable *table, Contract *contract)
 	contract->max_attempts = DatumGetInt32(column(table, 12, &isnull));
 	contract->backoff_base = interval_column(table, 13, 0);
 	contract->backoff_max = interval_column(table, 14, 0);
+	contract->retention = interval_column(table, 15, 0);
+	contract->result_retention = interval_column(table, 16, 0);
 }
 
 static void

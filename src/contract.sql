@@ -16,12 +16,16 @@ CREATE TABLE idem_contract (
     backoff_base interval NOT NULL,
     backoff_max interval NOT NULL,
     keep_params boolean NOT NULL,
+    retention interval,
+    result_retention interval,
     defined_at timestamptz NOT NULL,
     defined_by text NOT NULL,
     PRIMARY KEY (operation, revision)
 );
 
 COMMENT ON TABLE idem_contract IS 'what each operation promises; the highest revision is in force, older ones judge the actions recorded under them';
+COMMENT ON COLUMN idem_contract.retention IS 'how long identity is kept; null: for ever; where it is not, occurred_at is required and compared';
+COMMENT ON COLUMN idem_contract.result_retention IS 'how long results and parameters are kept; null: as long as identity';
 
 SELECT pg_catalog.pg_extension_config_dump('idem_contract', '');
 
@@ -41,11 +45,13 @@ CREATE FUNCTION idem_define_operation(
     max_attempts integer DEFAULT 10,
     backoff_base interval DEFAULT '1 second',
     backoff_max interval DEFAULT '5 minutes',
-    keep_params boolean DEFAULT true
+    keep_params boolean DEFAULT true,
+    retention interval DEFAULT NULL,
+    result_retention interval DEFAULT NULL
 ) RETURNS integer
     AS 'MODULE_PATHNAME' LANGUAGE c VOLATILE PARALLEL UNSAFE COST 10000;
 
-COMMENT ON FUNCTION idem_define_operation(text, text, text, interval, text[], text[], boolean, interval, boolean, interval, integer, interval, interval, boolean) IS
+COMMENT ON FUNCTION idem_define_operation(text, text, text, interval, text[], text[], boolean, interval, boolean, interval, integer, interval, interval, boolean, interval, interval) IS
     'declares what an operation promises, whole: what is left out takes its default; returns the revision in force, a new one only if something changed; 22023 for a field that does not fit, ID003 to change effect while actions exist; source: doc/contract.md';
 
 CREATE FUNCTION idem_drop_operation(operation text) RETURNS void
@@ -54,5 +60,5 @@ CREATE FUNCTION idem_drop_operation(operation text) RETURNS void
 COMMENT ON FUNCTION idem_drop_operation(text) IS
     'forgets an operation and its contract; ID006 if it is not defined, 2BP01 while actions of it are on record; source: doc/contract.md';
 
-REVOKE ALL ON FUNCTION idem_define_operation(text, text, text, interval, text[], text[], boolean, interval, boolean, interval, integer, interval, interval, boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION idem_define_operation(text, text, text, interval, text[], text[], boolean, interval, boolean, interval, integer, interval, interval, boolean, interval, interval) FROM PUBLIC;
 REVOKE ALL ON FUNCTION idem_drop_operation(text) FROM PUBLIC;

@@ -34,18 +34,18 @@ enum
 {
 	ARG_OPERATION, ARG_EFFECT, ARG_CHANNEL, ARG_LEASE, ARG_INCLUDE, ARG_EXCLUDE,
 	ARG_IDEMPOTENT, ARG_KEY_TTL, ARG_QUERYABLE, ARG_ABSENCE, ARG_MAX_ATTEMPTS,
-	ARG_BACKOFF_BASE, ARG_BACKOFF_MAX, ARG_KEEP_PARAMS, NARGS
+	ARG_BACKOFF_BASE, ARG_BACKOFF_MAX, ARG_KEEP_PARAMS, ARG_RETENTION, ARG_RESULT_RETENTION, NARGS
 };
 
 static Statement insert_contract = {
 	"INSERT INTO %1$s.idem_contract (operation, effect, channel, lease, digest_include,"
 	" digest_exclude, channel_idempotent, channel_key_ttl, channel_queryable,"
-	" absence_visible_after, max_attempts, backoff_base, backoff_max, keep_params,"
-	" revision, defined_at, defined_by)"
-	" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)",
-	17, {TEXTOID, TEXTOID, TEXTOID, INTERVALOID, TEXTARRAYOID, TEXTARRAYOID, BOOLOID,
+	" absence_visible_after, max_attempts, backoff_base, backoff_max, keep_params, retention,"
+	" result_retention, revision, defined_at, defined_by)"
+	" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)",
+	19, {TEXTOID, TEXTOID, TEXTOID, INTERVALOID, TEXTARRAYOID, TEXTARRAYOID, BOOLOID,
 		INTERVALOID, BOOLOID, INTERVALOID, INT4OID, INTERVALOID, INTERVALOID, BOOLOID,
-	INT4OID, TIMESTAMPTZOID, TEXTOID}, SPI_OK_INSERT
+	INTERVALOID, INTERVALOID, INT4OID, TIMESTAMPTZOID, TEXTOID}, SPI_OK_INSERT
 };
 
 static Statement insert_consumer = {
@@ -136,6 +136,19 @@ promise_argument(FunctionCallInfo fcinfo, int n, const char *name,
 	return is_promised;
 }
 
+/* how long identity and, after it, payload are kept: payload never the longer */
+static void
+retention_argument(FunctionCallInfo fcinfo, int n, Contract *contract)
+{
+	contract->retention =
+		idem_argument_interval(fcinfo, n, "retention", 1, RETENTION_MAX,
+							   "positive and at most 1000 years", 0);
+	contract->result_retention =
+		idem_argument_interval(fcinfo, n + 1, "result_retention", 1,
+							   contract->retention != 0 ? contract->retention : RETENTION_MAX,
+							   "positive, at most 1000 years, and no longer than retention", 0);
+}
+
 /* reads and checks every argument; memory is the caller's */
 static void
 contract_argument(FunctionCallInfo fcinfo, Contract *contract)
@@ -179,6 +192,7 @@ contract_argument(FunctionCallInfo fcinfo, Contract *contract)
 		idem_argument_interval(fcinfo, ARG_BACKOFF_MAX, "backoff_max", contract->backoff_base,
 							   RETRY_MAX, "between backoff_base and 30 days", 0);
 	contract->keep_params = flag_argument(fcinfo, ARG_KEEP_PARAMS, "keep_params");
+	retention_argument(fcinfo, ARG_RETENTION, contract);
 	if (contract->promise.is_idempotent && !contract->keep_params)
 		refuse("channel_idempotent needs keep_params",
 			   "A repeated call must carry the parameters of the first one, so they have to be on record.");
@@ -209,7 +223,9 @@ is_same_contract(const Contract *a, const Contract *b)
 		a->max_attempts == b->max_attempts &&
 		a->backoff_base == b->backoff_base &&
 		a->backoff_max == b->backoff_max &&
-		a->keep_params == b->keep_params;
+		a->keep_params == b->keep_params &&
+		a->retention == b->retention &&
+		a->result_retention == b->result_retention;
 }
 
 /* the definition's arguments, with what is filled in, and who made it when */
@@ -319,6 +335,12 @@ drop_operation(const Home *home, const char *operation)
 				 errmsg("operation \"%s\" cannot be dropped", operation),
 				 errdetail("Actions of it are on record."),
 				 errhint("Leave it defined: without its contract nobody could judge a duplicate.")));
+	if (idem_watermark_has_operation(home, operation))
+		ereport(ERROR,
+				(errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
+				 errmsg("operation \"%s\" cannot be dropped", operation),
+				 errdetail("Actions of it were purged, and the watermark that tells old requests from new ones is on record."),
+				 errhint("Leave it defined: under a contract of no memory an old request would pass for a new one.")));
 	if (idem_statement_run(&delete_contract, home, &value, NULL, InvalidSnapshot,
 						   NULL, NULL) != contract->revision)
 		ereport(ERROR,			/* revisions count from 1 without gaps */
@@ -349,19 +371,6 @@ enum
 	CONSUMER_RETENTION, CONSUMER_RESULT_RETENTION
 };
 
-/* payload before identity, and neither for ever by a word that is no number */
-static void
-retention_argument(FunctionCallInfo fcinfo, Contract *contract)
-{
-	contract->retention =
-		idem_argument_interval(fcinfo, CONSUMER_RETENTION, "retention", 1, RETENTION_MAX,
-							   "positive and at most 1000 years", 0);
-	contract->result_retention =
-		idem_argument_interval(fcinfo, CONSUMER_RESULT_RETENTION, "result_retention", 1,
-							   contract->retention != 0 ? contract->retention : RETENTION_MAX,
-							   "positive, at most 1000 years, and no longer than retention", 0);
-}
-
 static int32
 define_consumer(FunctionCallInfo fcinfo, const Home *home, Contract *contract)
 {
@@ -390,6 +399,6 @@ idem_define_consumer(PG_FUNCTION_ARGS)
 	rule_argument(fcinfo, CONSUMER_INCLUDE, &contract.rule);
 	contract.keep_params = flag_argument(fcinfo, CONSUMER_KEEP_PARAMS, "keep_params");
 	contract.is_rebuild = flag_argument(fcinfo, CONSUMER_REBUILD, "rebuild");
-	retention_argument(fcinfo, &contract);
+	retention_argument(fcinfo, CONSUMER_RETENTION, &contract);
 	PG_RETURN_INT32(define_consumer(fcinfo, &home, &contract));
 }

@@ -63,7 +63,7 @@ read_event(Relation relation, HeapTuple tuple, Event *event)
 	event->fingerprint.has_digest = true;
 	event->fingerprint.digest = *DatumGetDigestP(values[EVENT_DIGEST]);
 	event->fingerprint.params = row_jsonb(values, nulls, EVENT_PARAMS);
-	event->occurred_at = row_moment(values, nulls, EVENT_OCCURRED_AT);
+	event->fingerprint.occurred_at = row_moment(values, nulls, EVENT_OCCURRED_AT);
 	event->result = row_jsonb(values, nulls, EVENT_RESULT);
 	event->transport = row_jsonb(values, nulls, EVENT_TRANSPORT);
 }
@@ -83,7 +83,7 @@ idem_event_find(Relation relation, const IdemKey *key, Event *event)
 
 	memset(event, 0, sizeof(Event));
 	event->key = key;
-	event->occurred_at = TIME_NONE;
+	event->fingerprint.occurred_at = TIME_NONE;
 	PushActiveSnapshot(GetTransactionSnapshot());
 	tuple = idem_look(relation, key, &event->is_own);
 	if (HeapTupleIsValid(tuple))
@@ -102,7 +102,7 @@ idem_event_insert(const Home *home, const Event *event)
 	values[0] = PointerGetDatum(event->key);
 	values[1] = Int32GetDatum(event->fingerprint.revision);
 	values[2] = idem_digest_text(&event->fingerprint.digest);
-	row_set_moment(values, nulls, 3, event->occurred_at);
+	row_set_moment(values, nulls, 3, event->fingerprint.occurred_at);
 	values[4] = TimestampTzGetDatum(GetCurrentTimestamp());
 	row_set_pointer(values, nulls, 5, event->fingerprint.params);
 	row_set_pointer(values, nulls, 6, event->transport);
@@ -140,7 +140,7 @@ fill_slot(TupleTableSlot *slot, Event *event, TimestampTz recorded_at)
 	values[EVENT_KEY] = PointerGetDatum(event->key);
 	values[EVENT_REVISION] = Int32GetDatum(event->fingerprint.revision);
 	values[EVENT_DIGEST] = PointerGetDatum(&event->fingerprint.digest);
-	row_set_moment(values, nulls, EVENT_OCCURRED_AT, event->occurred_at);
+	row_set_moment(values, nulls, EVENT_OCCURRED_AT, event->fingerprint.occurred_at);
 	values[EVENT_RECORDED_AT] = TimestampTzGetDatum(recorded_at);
 	row_set_pointer(values, nulls, EVENT_PARAMS, event->fingerprint.params);
 	row_set_pointer(values, nulls, EVENT_RESULT, NULL);

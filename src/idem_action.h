@@ -152,6 +152,7 @@ extern const char *idem_argument_fault(const char *bytes, int length);
 extern int64 idem_argument_generation(FunctionCallInfo fcinfo, int n);
 extern text *idem_argument_label(FunctionCallInfo fcinfo, int n, const char *name);
 extern text *idem_argument_note(FunctionCallInfo fcinfo, int n);
+extern TimestampTz idem_argument_finite(TimestampTz moment, const char *name);
 extern TimestampTz idem_argument_moment(FunctionCallInfo fcinfo, int n, const char *name);
 extern int64 idem_argument_interval(FunctionCallInfo fcinfo, int n, const char *name,
 									int64 min, int64 max, const char *bounds,
@@ -169,7 +170,7 @@ typedef struct Home
 	Oid			rettype;		/* what the function being called returns */
 } Home;
 
-#define STATEMENT_MAX_ARGS 17
+#define STATEMENT_MAX_ARGS 19
 
 typedef struct Statement
 {
@@ -237,6 +238,7 @@ typedef struct Question
 {
 	const IdemKey *key;
 	Jsonb	   *params;			/* NULL: by key alone */
+	TimestampTz occurred_at;	/* or TIME_NONE */
 	const Contract *contract;	/* in force */
 	int32		revision;		/* of what follows; 0: nothing yet */
 	const char *missing;		/* an included pointer that is absent, or NULL */
@@ -250,6 +252,7 @@ typedef struct Fingerprint
 	bool		has_digest;		/* a tombstone has none and equals everything */
 	Digest		digest;			/* of the parameters */
 	Jsonb	   *params;			/* or NULL: not kept */
+	TimestampTz occurred_at;	/* or TIME_NONE: not said */
 } Fingerprint;
 
 extern bool idem_question_is_same(const Home *home, Question *question,
@@ -257,6 +260,7 @@ extern bool idem_question_is_same(const Home *home, Question *question,
 extern ArrayType *idem_question_differences(const Home *home, const Question *question,
 											const Fingerprint *recorded);
 extern void idem_question_record(const Home *home, Question *question, Fingerprint *recorded);
+extern void idem_question_refuse_undated(const Question *question);
 
 /* ---- look.c: finding a row of ours by its key ---- */
 
@@ -274,6 +278,31 @@ extern StoreResult idem_look_lock(Relation relation, ItemPointerData tid, LockTu
 								  bool nowait);
 extern void idem_look_refuse_newer(void);
 extern void idem_look_again(int *rounds);
+
+/* ---- watermark.c: up to when identity was deleted ---- */
+
+typedef enum Age
+{
+	AGE_NEW,					/* it cannot have been on record and deleted */
+	AGE_EXPIRED,				/* it can */
+	AGE_UNDATED					/* nobody said when it occurred */
+} Age;
+
+typedef struct Watermark
+{
+	Relation	relation;		/* idem_watermark; NULL: empty */
+	IdemKey    *key;			/* of the last look; NULL: none yet */
+	bool		is_found;		/* it found a row */
+	TimestampTz until;			/* and what that says */
+} Watermark;
+
+extern void idem_watermark_open(const Home *home, Watermark *watermark);
+extern void idem_watermark_close(Watermark *watermark);
+extern Age	idem_watermark_age(Watermark *watermark, const Question *question);
+extern void idem_watermark_check_new(Watermark *watermark, const Question *question);
+extern bool idem_watermark_is_passed(const Home *home, const Question *question);
+extern void idem_watermark_check_inserted(const Home *home, const Question *question);
+extern bool idem_watermark_has_operation(const Home *home, const char *operation);
 
 /* ---- store.c: the permanent record and what is in flight ---- */
 
@@ -293,7 +322,6 @@ typedef struct Action
 	const IdemKey *key;			/* as asked for */
 	History		history;		/* what the rules look at */
 	Fingerprint fingerprint;	/* of the parameters */
-	TimestampTz occurred_at;	/* or TIME_NONE */
 	TimestampTz created_at;		/* database's clock */
 	TimestampTz updated_at;		/* of the newest move */
 	Jsonb	   *result;			/* or NULL, as the following */
@@ -324,7 +352,6 @@ typedef struct Event
 {
 	const IdemKey *key;			/* as asked for */
 	Fingerprint fingerprint;	/* of the payload */
-	TimestampTz occurred_at;	/* or TIME_NONE */
 	Jsonb	   *result;			/* or NULL, as the following */
 	Jsonb	   *transport;
 	bool		is_own;			/* written by this transaction */
@@ -403,8 +430,7 @@ extern Datum idem_verdict_datum(const Home *home, const Verdict *verdict);
 
 extern bool idem_action_find(Store *store, const Contract *contract, const IdemKey *key,
 							 Action *action);
-extern void idem_action_birth(Store *store, Question *question, TimestampTz occurred_at,
-							  Action *action);
+extern void idem_action_birth(Store *store, Question *question, Action *action);
 extern void idem_action_bind(Store *store, const Contract *contract, Action *action);
 extern void idem_action_raise(Store *store, Action *action);
 extern Promise idem_action_promise(Store *store, const Contract *contract, const Action *action);

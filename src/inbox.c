@@ -27,13 +27,15 @@ typedef enum Consumption
 {
 	CONSUMED_FIRST,
 	CONSUMED_DUPLICATE,
-	CONSUMED_CONFLICT
+	CONSUMED_CONFLICT,
+	CONSUMED_EXPIRED
 } Consumption;
 
 static const char *const consumption_names[] = {
 	[CONSUMED_FIRST] = "first",
 	[CONSUMED_DUPLICATE] = "duplicate",
-	[CONSUMED_CONFLICT] = "conflict"
+	[CONSUMED_CONFLICT] = "conflict",
+	[CONSUMED_EXPIRED] = "expired"
 };
 
 typedef struct Inbox
@@ -65,31 +67,9 @@ set_consumer(Inbox *inbox, Question *question)
 		idem_transaction_rebuilds();
 }
 
-/*
- * Where identity is deleted in time, when an event occurred tells an old one
- * from a new one.  So it must be said, and counts like a parameter: whoever
- * stamps an old event anew must not pass for somebody else.
- */
-static void
-check_moment(const Question *question, TimestampTz occurred_at)
-{
-	if (question->contract->retention == 0 || occurred_at != TIME_NONE)
-		return;
-	ereport(ERROR,
-			(errcode(ERRCODE_IDEM_MISSING_PARAMETER),
-			 errmsg("occurred_at of event \"%s\" is missing", idem_key_cstring(question->key)),
-			 errdetail("The consumer's contract has a retention, after which only occurred_at tells an old event from a new one."),
-			 errhint("Pass when the event occurred, as its producer stamped it.")));
-}
-
 static Consumption
-judge(Inbox *inbox, Question *question, TimestampTz occurred_at, const Event *event)
+judge(Inbox *inbox, Question *question, const Event *event)
 {
-	const Contract *then = idem_contract_revision(&inbox->home, question->contract,
-												  event->fingerprint.revision);
-
-	if (then->retention != 0 && occurred_at != event->occurred_at)
-		return CONSUMED_CONFLICT;
 	return idem_question_is_same(&inbox->home, question, &event->fingerprint) ?
 		CONSUMED_DUPLICATE : CONSUMED_CONFLICT;
 }
@@ -98,31 +78,25 @@ judge(Inbox *inbox, Question *question, TimestampTz occurred_at, const Event *ev
 
 /* settles who is first; *event is what is on record afterwards */
 static Consumption
-consume(Inbox *inbox, Question *question, TimestampTz occurred_at, Jsonb *transport, Event *event)
+consume(Inbox *inbox, Question *question, Jsonb *transport, Event *event)
 {
 	int			rounds = 0;
 
-	check_moment(question, occurred_at);
 	for (;;)
 	{
 		idem_look_again(&rounds);
 		if (idem_event_find(inbox->relation, question->key, event))
-			return judge(inbox, question, occurred_at, event);
+			return judge(inbox, question, event);
+		if (idem_watermark_is_passed(&inbox->home, question))
+			return CONSUMED_EXPIRED;
 		idem_question_record(&inbox->home, question, &event->fingerprint);
-		event->occurred_at = occurred_at;
 		event->transport = transport;
 		if (idem_event_insert(&inbox->home, event))
+		{
+			idem_watermark_check_inserted(&inbox->home, question);
 			return CONSUMED_FIRST;
+		}
 	}
-}
-
-/* null where nothing but occurred_at differs, which no pointer names */
-static ArrayType *
-differences(const Inbox *inbox, const Question *question, const Event *event)
-{
-	ArrayType  *pointers = idem_question_differences(&inbox->home, question, &event->fingerprint);
-
-	return pointers != NULL && ARR_NDIM(pointers) == 0 ? NULL : pointers;
 }
 
 static Datum
@@ -136,7 +110,7 @@ consumption_datum(const Inbox *inbox, const Question *question, const Event *eve
 	row_set_pointer(values, nulls, 1,
 					consumption == CONSUMED_DUPLICATE ? event->result : NULL);
 	row_set_pointer(values, nulls, 2, consumption == CONSUMED_CONFLICT ?
-					differences(inbox, question, event) : NULL);
+					idem_question_differences(&inbox->home, question, &event->fingerprint) : NULL);
 	return idem_row_datum(&inbox->home, values, nulls, lengthof(values));
 }
 
@@ -159,10 +133,10 @@ idem_consume(PG_FUNCTION_ARGS)
 	PreventCommandIfReadOnly("idem_consume()");
 	question.key = idem_argument_key(fcinfo, 0);
 	question.params = payload_argument(fcinfo, 1);
+	question.occurred_at = idem_argument_moment(fcinfo, 2, "occurred_at");
 	open_inbox(fcinfo, &inbox);
 	set_consumer(&inbox, &question);
-	consumption = consume(&inbox, &question, idem_argument_moment(fcinfo, 2, "occurred_at"),
-						  idem_argument_document(fcinfo, 3), &event);
+	consumption = consume(&inbox, &question, idem_argument_document(fcinfo, 3), &event);
 	close_inbox(&inbox);
 	PG_RETURN_DATUM(consumption_datum(&inbox, &question, &event, consumption));
 }
@@ -243,7 +217,6 @@ typedef struct BatchItem
 {
 	int			position;		/* in the input, from 1 */
 	Question	question;		/* key and payload */
-	TimestampTz occurred_at;	/* or TIME_NONE */
 	Jsonb	   *transport;		/* or NULL */
 	Event		event;			/* on record; of the first of its key only */
 	struct BatchItem *leader;	/* the first of its key */
@@ -318,17 +291,11 @@ batch_argument(FunctionCallInfo fcinfo, Inbox *inbox, int *n)
 			refuse_null_element("payload", item->position);
 		item->question.key = (IdemKey *) DatumGetTextPP(keys[i]);
 		item->question.params = DatumGetJsonbP(payloads[i]);
-		item->occurred_at = moments == NULL || moment_nulls[i] ? TIME_NONE :
-			DatumGetTimestampTz(moments[i]);
-		if (item->occurred_at == DT_NOEND || (moments != NULL && !moment_nulls[i] &&
-											  item->occurred_at == DT_NOBEGIN))
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("occurred_at must be finite")));
+		item->question.occurred_at = moments == NULL || moment_nulls[i] ? TIME_NONE :
+			idem_argument_finite(DatumGetTimestampTz(moments[i]), "occurred_at");
 		item->transport = transports == NULL || transport_nulls[i] ? NULL :
 			DatumGetJsonbP(transports[i]);
 		set_consumer(inbox, &item->question);
-		check_moment(&item->question, item->occurred_at);
 	}
 	return items;
 }
@@ -344,24 +311,60 @@ compare_items(const void *a, const void *b)
 	return order != 0 ? order : (one->position > two->position) - (one->position < two->position);
 }
 
-/* in the order of their keys, those that are the first of theirs */
+/*
+ * Not to be put on record although it is not there?  Looked for after the
+ * watermark, so that a record which a purge is just deleting is not taken for
+ * one that never was.
+ */
+static bool
+is_expired(Inbox *inbox, Watermark *watermark, BatchItem *item)
+{
+	Event		found;
+
+	return idem_watermark_age(watermark, &item->question) != AGE_NEW &&
+		!idem_event_find(inbox->relation, item->question.key, &found) &&
+		idem_watermark_is_passed(&inbox->home, &item->question);
+}
+
+/* in the order of their keys, those that are the first of theirs; what is expired leads nobody */
 static int
-find_leaders(BatchItem *items, int n, BatchItem **leaders)
+find_leaders(Inbox *inbox, BatchItem *items, int n, BatchItem **leaders)
 {
 	BatchItem **sorted = palloc(Max(n, 1) * sizeof(BatchItem *));
+	Watermark	watermark;
 	int			nleaders = 0;
 
 	for (int i = 0; i < n; i++)
 		sorted[i] = &items[i];
 	qsort(sorted, n, sizeof(BatchItem *), compare_items);
+	idem_watermark_open(&inbox->home, &watermark);
 	for (int i = 0; i < n; i++)
 	{
-		if (nleaders == 0 ||
-			idem_key_compare(sorted[i]->question.key, leaders[nleaders - 1]->question.key) != 0)
-			leaders[nleaders++] = sorted[i];
-		sorted[i]->leader = leaders[nleaders - 1];
+		BatchItem  *item = sorted[i];
+
+		item->leader = item;
+		if (nleaders > 0 &&
+			idem_key_compare(item->question.key, leaders[nleaders - 1]->question.key) == 0)
+			item->leader = leaders[nleaders - 1];
+		else if (is_expired(inbox, &watermark, item))
+			item->consumption = CONSUMED_EXPIRED;
+		else
+			leaders[nleaders++] = item;
 	}
+	idem_watermark_close(&watermark);
 	return nleaders;
+}
+
+static void
+check_inserted(Inbox *inbox, BatchItem **leaders, const bool *is_inserted, int nleaders)
+{
+	Watermark	watermark;
+
+	idem_watermark_open(&inbox->home, &watermark);
+	for (int i = 0; i < nleaders; i++)
+		if (is_inserted[i])
+			idem_watermark_check_new(&watermark, &leaders[i]->question);
+	idem_watermark_close(&watermark);
 }
 
 /* writes what is new and finds the rest; whoever lost a race looks again */
@@ -374,11 +377,8 @@ settle_leaders(Inbox *inbox, BatchItem **leaders, int nleaders)
 
 	for (int i = 0; i < nleaders; i++)
 	{
-		Event	   *event = &leaders[i]->event;
-
-		event->key = leaders[i]->question.key;
-		event->occurred_at = leaders[i]->occurred_at;
-		event->transport = leaders[i]->transport;
+		leaders[i]->event.key = leaders[i]->question.key;
+		leaders[i]->event.transport = leaders[i]->transport;
 	}
 	while (nleaders > 0)
 	{
@@ -391,6 +391,7 @@ settle_leaders(Inbox *inbox, BatchItem **leaders, int nleaders)
 			idem_question_record(&inbox->home, &leaders[i]->question, &events[i]->fingerprint);
 		}
 		idem_event_insert_batch(inbox->relation, events, nleaders, is_inserted);
+		check_inserted(inbox, leaders, is_inserted, nleaders);
 		for (int i = 0; i < nleaders; i++)
 		{
 			Event		found;
@@ -401,8 +402,7 @@ settle_leaders(Inbox *inbox, BatchItem **leaders, int nleaders)
 			if (idem_event_find(inbox->relation, events[i]->key, &found))
 			{
 				leaders[i]->event = found;
-				leaders[i]->consumption = judge(inbox, &leaders[i]->question,
-												leaders[i]->occurred_at, &found);
+				leaders[i]->consumption = judge(inbox, &leaders[i]->question, &found);
 			}
 			else
 				leaders[nleft++] = leaders[i];
@@ -444,11 +444,10 @@ idem_consume_batch(PG_FUNCTION_ARGS)
 	open_inbox(fcinfo, &inbox);
 	items = batch_argument(fcinfo, &inbox, &n);
 	leaders = palloc(Max(n, 1) * sizeof(BatchItem *));
-	settle_leaders(&inbox, leaders, find_leaders(items, n, leaders));
+	settle_leaders(&inbox, leaders, find_leaders(&inbox, items, n, leaders));
 	for (int i = 0; i < n; i++)
 		if (items[i].leader != &items[i])
-			items[i].consumption = judge(&inbox, &items[i].question, items[i].occurred_at,
-										 &items[i].leader->event);
+			items[i].consumption = judge(&inbox, &items[i].question, &items[i].leader->event);
 	put_items((ReturnSetInfo *) fcinfo->resultinfo, items, n);
 	close_inbox(&inbox);
 	return (Datum) 0;

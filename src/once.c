@@ -48,8 +48,20 @@ refuse_conflict(Store *store, const Question *question, const Action *action)
 			 errmsg("action \"%s\" is on record with other parameters",
 					idem_key_cstring(question->key)),
 			 npointers > 0 ? errdetail("They differ at %s.", where.data) :
+			 action->fingerprint.params != NULL ? errdetail("They differ in occurred_at.") :
 			 errdetail("The first parameters were not kept, so the difference cannot be named."),
 			 errhint("The same key must always stand for the same request: use another key, or send the first parameters.")));
+}
+
+static void
+refuse_expired(const IdemKey *key)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_REPLAY_EXPIRED),
+			 errmsg("action \"%s\" is too old to be told from one whose record was deleted",
+					idem_key_cstring(key)),
+			 errdetail("It is not on record, and it occurred at or before the time up to which records of the operation were purged."),
+			 errhint("Do not retry: find out whether it was executed, and let a person decide.")));
 }
 
 /*
@@ -57,7 +69,7 @@ refuse_conflict(Store *store, const Question *question, const Action *action)
  * given state; false: *action is what was found, with equal parameters.
  */
 static bool
-settle(Store *store, Question *question, TimestampTz occurred_at, State state, Action *action)
+settle(Store *store, Question *question, State state, Action *action)
 {
 	int			rounds = 0;
 
@@ -72,12 +84,15 @@ settle(Store *store, Question *question, TimestampTz occurred_at, State state, A
 				idem_action_refuse_own(question->key);
 			return false;
 		}
-		idem_action_birth(store, question, occurred_at, action);
+		if (idem_watermark_is_passed(&store->home, question))
+			refuse_expired(question->key);
+		idem_action_birth(store, question, action);
 		action->history.state = state;
 		action->history.last_call = state == STATE_SUCCEEDED ? CALL_COMPLETE : CALL_CLAIM;
 		action->history.attempt = 1;
 		if (idem_store_insert(store, action) == STORE_DONE)
 		{
+			idem_watermark_check_inserted(&store->home, question);
 			idem_transaction_started();
 			return true;
 		}
@@ -85,13 +100,14 @@ settle(Store *store, Question *question, TimestampTz occurred_at, State state, A
 }
 
 static void
-open_local(FunctionCallInfo fcinfo, Store *store, Question *question)
+open_local(FunctionCallInfo fcinfo, Store *store, Question *question, int moment)
 {
 	Home		home;
 
 	memset(question, 0, sizeof(Question));
 	question->key = idem_argument_key(fcinfo, 0);
 	question->params = idem_argument_params(fcinfo, 1);
+	question->occurred_at = idem_argument_moment(fcinfo, moment, "occurred_at");
 	idem_transaction_check_start();
 	idem_home(fcinfo, &home);
 	idem_store_open(store, &home, true);
@@ -114,9 +130,8 @@ idem_once(PG_FUNCTION_ARGS)
 	bool		is_first;
 
 	PreventCommandIfReadOnly("idem_once()");
-	open_local(fcinfo, &store, &question);
-	is_first = settle(&store, &question, idem_argument_moment(fcinfo, 2, "occurred_at"),
-					  STATE_SUCCEEDED, &action);
+	open_local(fcinfo, &store, &question, 2);
+	is_first = settle(&store, &question, STATE_SUCCEEDED, &action);
 	idem_store_close(&store);
 	PG_RETURN_BOOL(is_first);
 }
@@ -194,12 +209,12 @@ stored_result(const Action *action)
 }
 
 static Jsonb *
-run_once(Store *store, Question *question, TimestampTz occurred_at, Oid handler)
+run_once(Store *store, Question *question, Oid handler)
 {
 	Action		action;
 	Jsonb	   *result;
 
-	if (!settle(store, question, occurred_at, STATE_PROCESSING, &action))
+	if (!settle(store, question, STATE_PROCESSING, &action))
 		return stored_result(&action);
 
 	idem_transaction_granted(question->key, action.history.generation, TIME_NONE, true);
@@ -219,9 +234,9 @@ idem_call(PG_FUNCTION_ARGS)
 	Jsonb	   *result;
 
 	PreventCommandIfReadOnly("idem_call()");
-	open_local(fcinfo, &store, &question);
+	open_local(fcinfo, &store, &question, 3);
 	handler = handler_argument(fcinfo, 2);
-	result = run_once(&store, &question, idem_argument_moment(fcinfo, 3, "occurred_at"), handler);
+	result = run_once(&store, &question, handler);
 	idem_store_close(&store);
 	if (result == NULL)
 		PG_RETURN_NULL();

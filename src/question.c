@@ -7,6 +7,11 @@
  * Whoever asks again is compared under that revision, never under today's, so
  * that a change of contract makes no conflict of yesterday's duplicate.
  *
+ * Where a contract deletes identity in time, only the time when the request
+ * or event occurred tells an old one from a new one.  So it must be said, and
+ * counts like a parameter: what is stamped anew must not pass for something
+ * else.
+ *
  * The digest of a question is made once a revision, and not at all where the
  * recorded parameters are the same bytes.
  */
@@ -37,17 +42,47 @@ make_digest(const Home *home, Question *question, int32 revision)
 		refuse_missing(question->missing);
 }
 
+void
+idem_question_refuse_undated(const Question *question)
+{
+	bool		is_event = question->contract->kind == KIND_CONSUMER;
+
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_MISSING_PARAMETER),
+			 errmsg("occurred_at of %s \"%s\" is missing", is_event ? "event" : "action",
+					idem_key_cstring(question->key)),
+			 errdetail("The contract has, or had, a retention, after which only occurred_at tells an old %s from a new one.",
+					   is_event ? "event" : "request"),
+			 errhint("Pass when it occurred, as its producer stamped it.")));
+}
+
+/* an admitted record does not know when it occurred, and takes any answer */
+static bool
+is_same_moment(const Question *question, const Contract *then, const Fingerprint *recorded)
+{
+	if (then->retention == 0)
+		return true;
+	if (question->occurred_at == TIME_NONE && then == question->contract)
+		idem_question_refuse_undated(question);
+	return recorded->occurred_at == TIME_NONE || question->occurred_at == recorded->occurred_at;
+}
+
 /*
  * Same parameters?  A pointer that the contract in force demands must be
  * there; one that only the record's own revision demanded is a difference.
+ * Likewise the time when it occurred.
  */
 bool
 idem_question_is_same(const Home *home, Question *question, const Fingerprint *recorded)
 {
 	const Jsonb *params = recorded->params;
+	const Contract *then;
 
 	if (question->params == NULL || !recorded->has_digest)
 		return true;
+	then = idem_contract_revision(home, question->contract, recorded->revision);
+	if (!is_same_moment(question, then, recorded))
+		return false;
 	if (params != NULL && VARSIZE(params) == VARSIZE(question->params) &&
 		memcmp(params, question->params, VARSIZE(params)) == 0)
 		return true;			/* the same bytes have the same digest under
@@ -57,16 +92,21 @@ idem_question_is_same(const Home *home, Question *question, const Fingerprint *r
 		memcmp(&question->digest, &recorded->digest, sizeof(Digest)) == 0;
 }
 
-/* where they differ, or NULL if the first parameters were not kept */
+/*
+ * Where they differ, or NULL if the first parameters were not kept, or if
+ * nothing but the time differs, which no pointer names.
+ */
 ArrayType *
 idem_question_differences(const Home *home, const Question *question, const Fingerprint *recorded)
 {
 	const Contract *contract;
+	ArrayType  *pointers;
 
 	if (recorded->params == NULL)
 		return NULL;
 	contract = idem_contract_revision(home, question->contract, recorded->revision);
-	return idem_digest_differences(recorded->params, question->params, &contract->rule);
+	pointers = idem_digest_differences(recorded->params, question->params, &contract->rule);
+	return ARR_NDIM(pointers) == 0 ? NULL : pointers;
 }
 
 /* what a new record keeps of the question */
@@ -76,6 +116,7 @@ idem_question_record(const Home *home, Question *question, Fingerprint *recorded
 	const Contract *contract = question->contract;
 
 	recorded->revision = contract->revision;
+	recorded->occurred_at = question->occurred_at;
 	if (question->params == NULL)
 		return;
 	make_digest(home, question, contract->revision);

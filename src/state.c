@@ -54,7 +54,8 @@ const char *const idem_outcome_names[NOUTCOMES] = {
 	[OUTCOME_REJECTED] = "rejected",
 	[OUTCOME_BUSY] = "busy",
 	[OUTCOME_REVIEW] = "review",
-	[OUTCOME_CONFLICT] = "conflict"
+	[OUTCOME_CONFLICT] = "conflict",
+	[OUTCOME_EXPIRED] = "expired"
 };
 
 /* the legal moves: from a state, by a call, to one of these; what is not here is illegal */

@@ -68,10 +68,11 @@ typedef enum Outcome
 	OUTCOME_REJECTED,			/* refused or cancelled before */
 	OUTCOME_BUSY,				/* come back at retry_at */
 	OUTCOME_REVIEW,				/* a person decides */
-	OUTCOME_CONFLICT			/* same key, other parameters */
+	OUTCOME_CONFLICT,			/* same key, other parameters */
+	OUTCOME_EXPIRED				/* too old to be proven new */
 } Outcome;
 
-#define NOUTCOMES (OUTCOME_CONFLICT + 1)
+#define NOUTCOMES (OUTCOME_EXPIRED + 1)
 
 /* what the channel promises, as far as it counts for one action */
 typedef struct Promise

@@ -178,7 +178,7 @@ read_action(Store *store, HeapTuple tuple, Action *action)
 	action->fingerprint.has_digest = !nulls[ACTION_DIGEST - 1];
 	if (action->fingerprint.has_digest)
 		action->fingerprint.digest = *DatumGetDigestP(values[ACTION_DIGEST - 1]);
-	action->occurred_at = row_moment(values, nulls, ACTION_OCCURRED_AT - 1);
+	action->fingerprint.occurred_at = row_moment(values, nulls, ACTION_OCCURRED_AT - 1);
 	action->created_at = row_moment(values, nulls, ACTION_CREATED_AT - 1);
 	action->updated_at = row_moment(values, nulls, ACTION_UPDATED_AT - 1);
 	action->fingerprint.params = row_jsonb(values, nulls, ACTION_PARAMS - 1);
@@ -216,7 +216,7 @@ clear_action(const IdemKey *key, Action *action)
 {
 	memset(action, 0, sizeof(Action));
 	action->key = key;
-	action->occurred_at = TIME_NONE;
+	action->fingerprint.occurred_at = TIME_NONE;
 	action->history.granted_at = TIME_NONE;
 	action->history.lease_until = TIME_NONE;
 	action->history.due_at = TIME_NONE;
@@ -332,7 +332,7 @@ insert_row(Store *store, const Action *action)
 	values[5] = Int32GetDatum(history->attempt);
 	row_set_pointer(values, nulls, 6, action->fingerprint.has_digest ?
 					DatumGetPointer(idem_digest_text(&action->fingerprint.digest)) : NULL);
-	row_set_moment(values, nulls, 7, action->occurred_at);
+	row_set_moment(values, nulls, 7, action->fingerprint.occurred_at);
 	row_set_moment(values, nulls, 8, action->created_at);
 	row_set_pointer(values, nulls, 9, action->fingerprint.params);
 	row_set_pointer(values, nulls, 10, action->result);

@@ -17,6 +17,6 @@ CREATE TYPE idem_verdict AS (
 );
 
 COMMENT ON TYPE idem_verdict IS
-    'what an asking call answers: outcome is one of execute, repeat, verify (granted), accepted, succeeded, rejected, busy, review, conflict; generation is 0 where nothing was granted; source: doc/verdict.md';
+    'what an asking call answers: outcome is one of execute, repeat, verify (granted), accepted, succeeded, rejected, busy, review, conflict, expired; generation is 0 where nothing was granted; source: doc/verdict.md';
 
 REVOKE ALL ON TYPE idem_verdict FROM PUBLIC;

@@ -58,6 +58,10 @@ $node->safe_psql(
 	SELECT idem_complete('acme/REFUND/succeeded', 1, '{"ok": true}', 'ch-1');
 	SELECT idem_reject('acme/REFUND/rejected', 1, '{"code": 7}');
 	SELECT idem_cancel('acme/REFUND/tombstone', '{"by": "customer"}');
+
+	-- and one whose records were deleted
+	SELECT idem_define_operation('PAST', retention => '1 day');
+	INSERT INTO idem_watermark VALUES ('acme/PAST/a', '2026-01-01 00:00+00');
 });
 $node->poll_query_until('postgres',
 	"SELECT lease_until < clock_timestamp() FROM idem_status('acme/REFUND/lapsed')")
@@ -69,7 +73,8 @@ sub records
 	my ($server, $database) = @_;
 
 	return answer($server, join(';', map { "SELECT '$_', t::text FROM $_ t ORDER BY 2" }
-			qw(idem_action idem_lease idem_contract idem_era idem_consumer idem_event idem_evidence idem_fence)), $database);
+			qw(idem_action idem_lease idem_contract idem_era idem_consumer idem_event idem_evidence idem_fence
+			idem_watermark)), $database);
 }
 
 my $records = records($node, 'postgres');
@@ -165,6 +170,8 @@ sub check_continuation
 			q{ FROM idem_reclaim('acme/REFUND/review')}, $database),
 		"\nt",
 		"$database: an operator decides");
+	is( answer($server, q{SELECT idem_once('acme/PAST/gone', '1', '2025-12-31 00:00+00')}, $database),
+		'ID009', "$database: what was deleted is not new");
 	is(answer($server, q{SELECT idem_define_operation('CREDIT')}, $database),
 		'3', "$database: revisions go on");
 	is(era_of($server, $database), $era, "$database: the era is raised once");

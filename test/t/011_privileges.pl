@@ -32,7 +32,7 @@ my $grant_app = q{
 		idem.idem_submit(idem.idem_key, jsonb, timestamptz, jsonb),
 		idem.idem_claim(idem.idem_key, jsonb, timestamptz, text, interval, boolean, jsonb),
 		idem.idem_reclaim(idem.idem_key, text, interval),
-		idem.idem_cancel(idem.idem_key, jsonb),
+		idem.idem_cancel(idem.idem_key, jsonb, timestamptz),
 		idem.idem_status(idem.idem_key),
 		idem.idem_renew(idem.idem_key, bigint, interval),
 		idem.idem_complete(idem.idem_key, bigint, jsonb, text),
@@ -50,7 +50,7 @@ my $grant_operator = q{
 	GRANT EXECUTE ON FUNCTION
 		idem.idem_resolve(idem.idem_key, bigint, text, text, jsonb, text),
 		idem.idem_define_operation(text, text, text, interval, text[], text[], boolean,
-			interval, boolean, interval, integer, interval, interval, boolean),
+			interval, boolean, interval, integer, interval, interval, boolean, interval, interval),
 		idem.idem_drop_operation(text)
 	TO operator;
 };
@@ -62,7 +62,7 @@ my @tables = split /\n/, answer(
 		AND d.refclassid = 'pg_extension'::regclass AND c.relkind = 'r'
 	ORDER BY c.relname});
 is("@tables",
-	'idem_action idem_consumer idem_contract idem_era idem_event idem_evidence idem_fence idem_lease',
+	'idem_action idem_consumer idem_contract idem_era idem_event idem_evidence idem_fence idem_lease idem_watermark',
 	'the tables');
 
 # every function that SQL can call, with nulls that are not known when it is planned

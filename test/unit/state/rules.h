@@ -58,7 +58,7 @@ static const char *const call_words[] = {
 
 static const char *const outcome_words[] = {
 	"execute", "repeat", "verify", "accepted", "succeeded", "rejected", "busy", "review",
-	"conflict"
+	"conflict", "expired"
 };
 
 static const char *const local_calls = "claim complete reject cancel";
