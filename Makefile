@@ -21,7 +21,8 @@ ROOMS = \
 	inbox \
 	guard \
 	transition \
-	fence
+	fence \
+	observe
 OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*.c)))
 
 EXTVERSION := $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" idem_action.control)

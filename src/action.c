@@ -374,6 +374,8 @@ move_known(Store *store, Ask *ask, const Action *old, Verdict *verdict)
 	idem_action_answer(store, ask->question.contract, &action, &judgement, verdict);
 	if (is_move(old, &judgement))
 		after_write(store, ask, &action, verdict);
+	if (old->history.state == STATE_PROCESSING && is_grant(judgement.outcome))
+		idem_observe(ask->question.contract, COUNTER_TAKEOVER);
 	return STORE_DONE;
 }
 
@@ -440,8 +442,9 @@ answer_ask(Store *store, Ask *ask, Verdict *verdict)
 		if (result == STORE_HELD)
 			answer_held(store, ask, &found, verdict);
 		if (result != STORE_CHANGED)
-			return;
+			break;
 	}
+	idem_observe(ask->question.contract, verdict->outcome);
 }
 
 static void

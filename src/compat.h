@@ -8,7 +8,14 @@
 #include "postgres.h"
 
 #include "catalog/namespace.h"
+#include "miscadmin.h"
+#if PG_VERSION_NUM >= 170000
+#include "storage/dsm_registry.h"
+#endif
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
 #include "utils/guc.h"
+#include "utils/memutils.h"
 #include "utils/relcache.h"
 
 #if PG_VERSION_NUM < 150000
@@ -105,6 +112,49 @@ idem_unpin_search_path(int level)
 #else
 #define idem_insert_index_tuples(target, slot, estate, is_lost, arbiters) \
 	ExecInsertIndexTuples(target, slot, estate, false, true, is_lost, arbiters)
+#endif
+
+/*
+ * Memory that all backends share, under a name, without
+ * shared_preload_libraries; whoever is first initializes it.  It lasts until
+ * the server stops.  Raises an error where it cannot be had.
+ *
+ * Before 17 there is no memory for this but what every server has to spare in
+ * its main segment, about 100 kB for everybody: take little of it.  Delete
+ * that branch, and the smaller number of slots, with PostgreSQL 16.
+ */
+#if PG_VERSION_NUM >= 170000
+#define IDEM_OBSERVE_SLOTS 1000
+
+static inline void *
+idem_shared_memory(const char *name, Size size, void (*init) (void *memory))
+{
+	bool		is_found;
+	void	   *memory;
+
+	if (IsUnderPostmaster)
+		return GetNamedDSMSegment(name, size, init, &is_found);
+	/* a single-user backend has no such segments, and nobody to share with */
+	memory = MemoryContextAlloc(TopMemoryContext, size);
+	init(memory);
+	return memory;
+}
+#else
+#define IDEM_OBSERVE_SLOTS 200
+
+static inline void *
+idem_shared_memory(const char *name, Size size, void (*init) (void *memory))
+{
+	bool		is_found;
+	void	   *memory;
+
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	memory = ShmemInitStruct(name, size, &is_found);
+	if (!is_found)
+		init(memory);
+	LWLockRelease(AddinShmemInitLock);
+	return memory;
+}
 #endif
 
 #endif							/* IDEM_COMPAT_H */

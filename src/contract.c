@@ -198,6 +198,7 @@ load_contract(const Home *home, ContractKind kind, const char *name, int length,
 	entry->contract.name = MemoryContextStrdup(cache_context, pnstrdup(name, length));
 	entry->length = length;
 	entry->is_current = revision == 0;
+	entry->contract.counters = idem_observe_counters(kind, name, length);
 	entry->next = cache;
 	cache = entry;
 	return &entry->contract;

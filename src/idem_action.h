@@ -8,6 +8,7 @@
  *		key, canonical -> digest		pure values, no tables (canonical.h)
  *		state							pure rules (state.h), no SQL, no clock
  *		argument, statement				reading arguments, running kept plans
+ *		observe							counters in shared memory
  *		era, contract, define			each its own table
  *		store							the only one that touches the action tables
  *		evidence						what happened to each action
@@ -29,6 +30,7 @@
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "nodes/lockoptions.h"
+#include "port/atomics.h"
 #include "storage/itemptr.h"
 #include "storage/lockdefs.h"
 #include "utils/array.h"
@@ -221,6 +223,7 @@ typedef struct Contract
 								 * effect */
 	int64		retention;		/* of identity; 0: for ever */
 	int64		result_retention;	/* of results and payloads; likewise */
+	pg_atomic_uint64 *counters; /* in shared memory: see observe.c */
 } Contract;
 
 extern const char *const idem_contract_tables[];
@@ -231,6 +234,27 @@ extern const Contract *idem_contract_current(const Home *home, ContractKind kind
 											 const IdemKey *key);
 extern const Contract *idem_contract_revision(const Home *home, const Contract *current,
 											  int32 revision);
+
+/* ---- observe.c: what happened, counted whatever becomes of the transaction ---- */
+
+/* counters of an operation: its outcomes as they are numbered, then these */
+typedef enum Counter
+{
+	COUNTER_STALE = NOUTCOMES,	/* reports refused with ID002 */
+	COUNTER_ILLEGAL,			/* likewise with ID003 */
+	COUNTER_RESULT_CONFLICT,	/* likewise with ID004 */
+	COUNTER_TAKEOVER,			/* grants of an action whose lease had lapsed */
+	NCOUNTERS
+} Counter;
+
+extern pg_atomic_uint64 *idem_observe_counters(ContractKind kind, const char *name, int length);
+
+/* one more of an Outcome or a Counter; of a consumer, of a Consumption */
+static inline void
+idem_observe(const Contract *contract, int counter)
+{
+	pg_atomic_fetch_add_u64(&contract->counters[counter], 1);
+}
 
 /* ---- question.c: same key, same parameters? ---- */
 
@@ -391,6 +415,20 @@ extern text *idem_evidence_batch(void);
 extern void idem_evidence_write(const Home *home, const Evidence *evidence);
 extern void idem_evidence_conflict(const Home *home, const Evidence *evidence);
 extern uint64 idem_evidence_delete(const Home *home, Datum keys);
+
+/* ---- inbox.c: what became of an event ---- */
+
+typedef enum Consumption
+{
+	CONSUMED_FIRST,
+	CONSUMED_DUPLICATE,
+	CONSUMED_CONFLICT,
+	CONSUMED_EXPIRED
+} Consumption;
+
+#define NCONSUMPTIONS (CONSUMED_EXPIRED + 1)
+
+extern const char *const idem_consumption_names[NCONSUMPTIONS];
 
 /* ---- transaction.c: what this transaction holds open ---- */
 

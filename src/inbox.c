@@ -23,15 +23,7 @@
 #include "utils/builtins.h"
 #include "utils/tuplestore.h"
 
-typedef enum Consumption
-{
-	CONSUMED_FIRST,
-	CONSUMED_DUPLICATE,
-	CONSUMED_CONFLICT,
-	CONSUMED_EXPIRED
-} Consumption;
-
-static const char *const consumption_names[] = {
+const char *const idem_consumption_names[NCONSUMPTIONS] = {
 	[CONSUMED_FIRST] = "first",
 	[CONSUMED_DUPLICATE] = "duplicate",
 	[CONSUMED_CONFLICT] = "conflict",
@@ -106,7 +98,7 @@ consumption_datum(const Inbox *inbox, const Question *question, const Event *eve
 	Datum		values[3];
 	bool		nulls[3] = {false};
 
-	values[0] = CStringGetTextDatum(consumption_names[consumption]);
+	values[0] = CStringGetTextDatum(idem_consumption_names[consumption]);
 	row_set_pointer(values, nulls, 1,
 					consumption == CONSUMED_DUPLICATE ? event->result : NULL);
 	row_set_pointer(values, nulls, 2, consumption == CONSUMED_CONFLICT ?
@@ -137,6 +129,7 @@ idem_consume(PG_FUNCTION_ARGS)
 	open_inbox(fcinfo, &inbox);
 	set_consumer(&inbox, &question);
 	consumption = consume(&inbox, &question, idem_argument_document(fcinfo, 3), &event);
+	idem_observe(question.contract, consumption);
 	close_inbox(&inbox);
 	PG_RETURN_DATUM(consumption_datum(&inbox, &question, &event, consumption));
 }
@@ -420,10 +413,11 @@ put_items(ReturnSetInfo *rsinfo, const BatchItem *items, int n)
 		Datum		values[5];
 		bool		nulls[5] = {false};
 
+		idem_observe(item->question.contract, item->consumption);
 		values[0] = Int32GetDatum(item->position);
 		values[1] = PointerGetDatum(item->question.key);
 		values[2] = JsonbPGetDatum(item->question.params);
-		values[3] = CStringGetTextDatum(consumption_names[item->consumption]);
+		values[3] = CStringGetTextDatum(idem_consumption_names[item->consumption]);
 		row_set_pointer(values, nulls, 4, item->consumption == CONSUMED_DUPLICATE ?
 						item->leader->event.result : NULL);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);

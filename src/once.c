@@ -38,6 +38,7 @@ refuse_conflict(Store *store, const Question *question, const Action *action)
 	Datum	   *pointers;
 	int			npointers = 0;
 
+	idem_observe(question->contract, OUTCOME_CONFLICT);
 	initStringInfo(&where);
 	if (differs != NULL)
 		deconstruct_array(differs, TEXTOID, -1, false, TYPALIGN_INT, &pointers, NULL, &npointers);
@@ -54,12 +55,13 @@ refuse_conflict(Store *store, const Question *question, const Action *action)
 }
 
 static void
-refuse_expired(const IdemKey *key)
+refuse_expired(const Question *question)
 {
+	idem_observe(question->contract, OUTCOME_EXPIRED);
 	ereport(ERROR,
 			(errcode(ERRCODE_IDEM_REPLAY_EXPIRED),
 			 errmsg("action \"%s\" is too old to be told from one whose record was deleted",
-					idem_key_cstring(key)),
+					idem_key_cstring(question->key)),
 			 errdetail("It is not on record, and it occurred at or before the time up to which records of the operation were purged."),
 			 errhint("Do not retry: find out whether it was executed, and let a person decide.")));
 }
@@ -82,10 +84,12 @@ settle(Store *store, Question *question, State state, Action *action)
 				refuse_conflict(store, question, action);
 			if (!idem_state_is_terminal(action->history.state))
 				idem_action_refuse_own(question->key);
+			idem_observe(question->contract, action->history.state == STATE_SUCCEEDED ?
+						 OUTCOME_SUCCEEDED : OUTCOME_REJECTED);
 			return false;
 		}
 		if (idem_watermark_is_passed(&store->home, question))
-			refuse_expired(question->key);
+			refuse_expired(question);
 		idem_action_birth(store, question, action);
 		action->history.state = state;
 		action->history.last_call = state == STATE_SUCCEEDED ? CALL_COMPLETE : CALL_CLAIM;
@@ -94,6 +98,7 @@ settle(Store *store, Question *question, State state, Action *action)
 		{
 			idem_watermark_check_inserted(&store->home, question);
 			idem_transaction_started();
+			idem_observe(question->contract, OUTCOME_EXECUTE);
 			return true;
 		}
 	}

@@ -58,6 +58,7 @@ refuse_stale(const Report *report, const Action *action)
 		hint = "The action has moved since: look at it again with idem_status(key), and decide anew.";
 	else if (report->generation > action->history.generation)
 		hint = "That generation was never granted here, or a failover lost its grant: roll back what was written beside this call, and claim again to see.";
+	idem_observe(report->contract, COUNTER_STALE);
 	ereport(ERROR,
 			(errcode(ERRCODE_IDEM_STALE_GENERATION),
 			 errmsg("generation " INT64_FORMAT " of action \"%s\" is not the newest",
@@ -111,6 +112,7 @@ refuse_illegal(const Report *report, const Action *action, Reason reason)
 			hint = "An operator decides it with idem_resolve(key, generation, state, note).";
 			break;
 	}
+	idem_observe(report->contract, COUNTER_ILLEGAL);
 	ereport(ERROR,
 			(errcode(ERRCODE_IDEM_ILLEGAL_TRANSITION),
 			 errmsg(refusals[report->call], idem_key_cstring(report->key)),
@@ -148,13 +150,15 @@ check_repetition(const Report *report, const Action *action)
 		what = "channel reference";
 	else if (report->call == CALL_REJECT && !is_same_document(report->document, action->error))
 		what = "error";
-	if (what != NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_RESULT_CONFLICT),
-				 errmsg("action \"%s\" is %s with another %s", idem_key_cstring(report->key),
-						idem_state_names[action->history.state], what),
-				 errdetail("The same generation reported it before."),
-				 errhint("What is on record stands: see idem_status(key).")));
+	if (what == NULL)
+		return;
+	idem_observe(report->contract, COUNTER_RESULT_CONFLICT);
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_RESULT_CONFLICT),
+			 errmsg("action \"%s\" is %s with another %s", idem_key_cstring(report->key),
+					idem_state_names[action->history.state], what),
+			 errdetail("The same generation reported it before."),
+			 errhint("What is on record stands: see idem_status(key).")));
 }
 
 /* ---- moves ---- */
@@ -264,13 +268,14 @@ renewed_until(Store *store, const Report *report, const Action *action, Timestam
 	if (action->history.grant != OUTCOME_REPEAT)
 		return until;
 	repeat_until = idem_state_repeat_until(&action->history, &promise, now);
-	if (repeat_until <= now)
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_ILLEGAL_TRANSITION),
-				 errmsg("cannot renew action \"%s\"", idem_key_cstring(report->key)),
-				 errdetail("It was granted to repeat a call, and the channel need not know the key any more."),
-				 errhint("Make no further call; report what is known with idem_complete or idem_mark_unknown.")));
-	return Min(until, repeat_until);
+	if (repeat_until > now)
+		return Min(until, repeat_until);
+	idem_observe(report->contract, COUNTER_ILLEGAL);
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_ILLEGAL_TRANSITION),
+			 errmsg("cannot renew action \"%s\"", idem_key_cstring(report->key)),
+			 errdetail("It was granted to repeat a call, and the channel need not know the key any more."),
+			 errhint("Make no further call; report what is known with idem_complete or idem_mark_unknown.")));
 }
 
 /* a call of absent is judged like a claim: also when it is repeated */
@@ -492,6 +497,7 @@ idem_absent(PG_FUNCTION_ARGS)
 		idem_transaction_granted(report.key, verdict.generation, verdict.lease_until, false);
 		idem_transaction_started();
 	}
+	idem_observe(report.contract, verdict.outcome);
 	idem_store_close(&store);
 	PG_RETURN_DATUM(idem_verdict_datum(&store.home, &verdict));
 }

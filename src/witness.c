@@ -26,22 +26,36 @@
 /* ---- late evidence ---- */
 
 static void
+refuse_local(const Contract *contract)
+{
+	idem_observe(contract, COUNTER_ILLEGAL);
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_ILLEGAL_TRANSITION),
+			 errmsg("operation \"%s\" is local and takes no evidence", contract->name),
+			 errdetail("No channel knows more of a local action than its own record."),
+			 errhint("Look at it with idem_status(key).")));
+}
+
+static void
+refuse_never_granted(const Contract *contract, const Action *action, const Evidence *evidence)
+{
+	idem_observe(contract, COUNTER_STALE);
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_STALE_GENERATION),
+			 errmsg("generation " INT64_FORMAT " of action \"%s\" was never granted",
+					evidence->generation, idem_key_cstring(evidence->key)),
+			 errdetail("The newest generation is " INT64_FORMAT ".", action->history.generation),
+			 errhint("Whoever was not granted the action reports with a null generation.")));
+}
+
+static void
 check_witness(const Contract *contract, const Action *action, const Evidence *evidence,
 			  bool is_owner)
 {
 	if (contract->is_local)
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_ILLEGAL_TRANSITION),
-				 errmsg("operation \"%s\" is local and takes no evidence", contract->name),
-				 errdetail("No channel knows more of a local action than its own record."),
-				 errhint("Look at it with idem_status(key).")));
+		refuse_local(contract);
 	if (is_owner && (evidence->generation < 1 || evidence->generation > action->history.generation))
-		ereport(ERROR,
-				(errcode(ERRCODE_IDEM_STALE_GENERATION),
-				 errmsg("generation " INT64_FORMAT " of action \"%s\" was never granted",
-						evidence->generation, idem_key_cstring(evidence->key)),
-				 errdetail("The newest generation is " INT64_FORMAT ".", action->history.generation),
-				 errhint("Whoever was not granted the action reports with a null generation.")));
+		refuse_never_granted(contract, action, evidence);
 }
 
 /*

@@ -34,7 +34,7 @@ my @writers = split /\n/, answer(
 	FROM pg_depend d JOIN pg_proc p ON p.oid = d.objid
 	WHERE d.classid = 'pg_proc'::regclass AND d.deptype = 'e'
 		AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'idem_action')
-		AND p.provolatile = 'v' AND p.prorettype <> 'trigger'::regtype AND p.proname NOT IN ('idem_status', 'idem_history')
+		AND p.provolatile = 'v' AND p.prorettype <> 'trigger'::regtype AND p.proname NOT IN ('idem_status', 'idem_history', 'idem_stat_reset')
 	ORDER BY 1});
 my %names = map { /(idem_\w+)/ => 1 } @writers;
 ok($names{$_}, "$_ is among those who write")
@@ -66,6 +66,11 @@ my @questions = (
 	],
 	[ q{SELECT count(*) FROM idem_status('acme/REFUND/nobody')}, '0' ],
 	[ q{SELECT state, worker FROM idem_history('acme/REFUND/r-1')}, 'processing|worker' ],
+	[
+		q{SELECT key, state, owner, is_lapsed, is_due FROM idem_in_flight ORDER BY key},
+		"acme/REFUND/r-1|processing|worker|f|f\nacme/REFUND/r-2|pending||f|t"
+	],
+	[ q{SELECT operation, in_flight, due FROM idem_health}, 'REFUND|2|1' ],
 	[ q{SELECT idem_canonical('{"b": 1.50, "a": null}')}, '{"a":null,"b":1.5}' ]);
 
 sub check_read_only
@@ -91,6 +96,12 @@ is( $on_standby->run(
 	'succeeded',
 	'standby: a question under REPEATABLE READ');
 $on_standby->run('COMMIT');
+
+my $counters = q{SELECT operation, execute, accepted FROM idem_stat_operations ORDER BY 1};
+is($on_standby->run($counters), "CREDIT|0|0\nREFUND|0|0", 'the standby has counters of its own');
+is(answer($primary, $counters), "CREDIT|1|0\nREFUND|1|1", 'those of the primary tell what it did');
+is($on_standby->run('SELECT idem_stat_reset()'), '', 'the standby resets its own');
+is(answer($primary, $counters), "CREDIT|1|0\nREFUND|1|1", 'and not those of the primary');
 
 my $on_primary = session($primary);
 $on_primary->run('SET default_transaction_read_only = on');
