@@ -8,6 +8,7 @@ ROOMS = \
 	canonical \
 	digest \
 	era \
+	access \
 	contract \
 	consumer \
 	retention \

@@ -125,7 +125,7 @@ ROLLBACK;
 \set VERBOSITY default
 SELECT count(*) FROM idem_consumer WHERE consumer = 'con_bad';
 
--- who defines needs EXECUTE, and nothing on the table; nobody has either
+-- who defines is an operator of every tenant, and needs nothing on the table
 CREATE ROLE regress_idem_consumer;
 SET ROLE regress_idem_consumer;
 \set VERBOSITY sqlstate
@@ -133,7 +133,13 @@ SELECT idem_define_consumer('con_role');
 SELECT count(*) FROM idem_consumer;
 \set VERBOSITY default
 RESET ROLE;
-GRANT EXECUTE ON FUNCTION idem_define_consumer TO regress_idem_consumer;
+SELECT idem_grant('regress_idem_consumer', 'operator', 'con');
+SET ROLE regress_idem_consumer;
+\set VERBOSITY sqlstate
+SELECT idem_define_consumer('con_role');
+\set VERBOSITY default
+RESET ROLE;
+SELECT idem_grant('regress_idem_consumer', 'operator', '*');
 SET ROLE regress_idem_consumer;
 SELECT idem_define_consumer('con_role');
 RESET ROLE;

@@ -91,7 +91,7 @@ SELECT count(*), bool_and(indisprimary) FROM pg_index WHERE indrelid = 'idem_fen
 SELECT 'idem_fence'::regclass = ANY (extconfig) AS dumped
 FROM pg_extension WHERE extname = 'idem_action';
 
--- whoever passes needs EXECUTE, and nothing on the table
+-- whoever passes is bound to the tenant, and needs nothing on the table
 CREATE ROLE regress_idem_fence;
 SET ROLE regress_idem_fence;
 \set VERBOSITY sqlstate
@@ -99,7 +99,7 @@ SELECT idem_fence('fe/PARTITION/1', 9);
 SELECT count(*) FROM idem_fence;
 \set VERBOSITY default
 RESET ROLE;
-GRANT EXECUTE ON FUNCTION idem_fence TO regress_idem_fence;
+SELECT idem_grant('regress_idem_fence', 'application', 'fe');
 SET ROLE regress_idem_fence;
 SELECT idem_fence('fe/PARTITION/role', 1);
 SELECT idem_fence('fe/PARTITION/role', 1);

@@ -339,7 +339,7 @@ SELECT outcome FROM idem_consume('in/in_rebuild/free', '1');
 SELECT outcome FROM idem_claim('in/IN_ASK/free2', '{}');
 ROLLBACK;
 
--- who consumes needs EXECUTE on the functions, and nothing on the tables
+-- who consumes is bound to the tenant, and needs nothing on the tables
 CREATE ROLE regress_idem_inbox;
 SET ROLE regress_idem_inbox;
 \set VERBOSITY sqlstate
@@ -349,8 +349,7 @@ SELECT idem_consume_result('in/in_stock/role', '1');
 SELECT idem_unconsume('in/in_stock/role');
 \set VERBOSITY default
 RESET ROLE;
-GRANT EXECUTE ON FUNCTION idem_consume, idem_consume_batch, idem_consume_result, idem_unconsume
-    TO regress_idem_inbox;
+SELECT idem_grant('regress_idem_inbox', 'application', 'in');
 SET ROLE regress_idem_inbox;
 BEGIN;
 SELECT outcome FROM idem_consume('in/in_stock/role', '1');

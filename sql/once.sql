@@ -276,8 +276,7 @@ CREATE FUNCTION once_peeks(params jsonb) RETURNS jsonb
 CREATE FUNCTION once_guarded(params jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT params';
 REVOKE ALL ON FUNCTION once_guarded(jsonb) FROM PUBLIC;
 CREATE ROLE regress_idem_once;
-GRANT EXECUTE ON FUNCTION idem_call(idem_key, jsonb, text, timestamptz),
-    idem_once(idem_key, jsonb, timestamptz) TO regress_idem_once;
+SELECT idem_grant('regress_idem_once', 'application', 'on');
 SET ROLE regress_idem_once;
 SELECT idem_call('on/ONCE/who', '{}', 'once_who');
 SELECT idem_once('on/ONCE/who-once', '{}');

@@ -123,7 +123,7 @@ SET client_min_messages = warning;
 DROP SCHEMA store_trap CASCADE;
 RESET client_min_messages;
 
--- nothing is granted to PUBLIC; with EXECUTE and USAGE the tables stay out of reach
+-- nothing is granted to PUBLIC; to whoever is bound the tables stay out of reach
 CREATE ROLE regress_idem_store;
 SET ROLE regress_idem_store;
 \set VERBOSITY sqlstate
@@ -134,8 +134,7 @@ TABLE idem_lease;
 TABLE idem_contract;
 TABLE idem_era;
 RESET ROLE;
-GRANT EXECUTE ON FUNCTION idem_claim(idem_key, jsonb, timestamptz, text, interval, boolean, jsonb),
-    idem_complete(idem_key, bigint, jsonb, text), idem_status(idem_key) TO regress_idem_store;
+SELECT idem_grant('regress_idem_store', 'application', 'st');
 SET ROLE regress_idem_store;
 SELECT outcome FROM idem_claim('st/STORE/role', '{}');
 SELECT idem_complete('st/STORE/role', 1, '1');
@@ -143,7 +142,7 @@ SELECT state, result FROM idem_status('st/STORE/role');
 SELECT current_user = 'regress_idem_store' AS still_me;
 TABLE idem_action;
 UPDATE idem_action SET state = 'pending';
-SELECT idem_reject('st/STORE/role', 1);
+SELECT idem_resolve('st/STORE/role', 1, 'pending', 'note');
 RESET ROLE;
 DROP OWNED BY regress_idem_store;
 DROP ROLE regress_idem_store;

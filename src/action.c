@@ -452,9 +452,11 @@ open_ask(FunctionCallInfo fcinfo, Store *store, Ask *ask)
 {
 	Home		home;
 
+	idem_home(fcinfo, &home);
+	idem_access_check(&home, ask->question.key, ask->call == CALL_CANCEL ?
+					  ACCESS_APPLICATION | ACCESS_OPERATOR : ACCESS_APPLICATION);
 	if (ask->call != CALL_CANCEL)
 		idem_transaction_check_start();
-	idem_home(fcinfo, &home);
 	idem_store_open(store, &home, true);
 	ask->question.contract = idem_contract_current(&home, KIND_OPERATION, ask->question.key);
 }
@@ -647,8 +649,9 @@ idem_status(PG_FUNCTION_ARGS)
 	Store		store;
 	Action		action;
 
-	InitMaterializedSRF(fcinfo, 0);
 	idem_home(fcinfo, &home);
+	idem_access_check(&home, key, ACCESS_ANY);
+	InitMaterializedSRF(fcinfo, 0);
 	idem_store_open(&store, &home, false);
 	if (idem_store_find(&store, key, &action))
 	{

@@ -89,6 +89,14 @@ idem_unpin_search_path(int level)
 #define idem_owns_table(relid) pg_class_ownercheck(relid, GetUserId())
 #endif
 
+/* likewise for schemas; delete with PostgreSQL 15 */
+#if PG_VERSION_NUM >= 160000
+#define idem_may_use_schema(schema, role) \
+	object_aclcheck(NamespaceRelationId, schema, role, ACL_USAGE)
+#else
+#define idem_may_use_schema(schema, role) pg_namespace_aclcheck(schema, role, ACL_USAGE)
+#endif
+
 /* 17 keeps it with the rest of the virtual transaction id; delete with PostgreSQL 16 */
 #if PG_VERSION_NUM >= 170000
 #define idem_local_xid() (MyProc->vxid.lxid)

@@ -313,6 +313,7 @@ idem_define_operation(PG_FUNCTION_ARGS)
 
 	PreventCommandIfReadOnly("idem_define_operation()");
 	idem_home(fcinfo, &home);
+	idem_access_check_all(&home, ACCESS_OPERATOR);
 	contract_argument(fcinfo, &contract);
 	PG_RETURN_INT32(define_operation(fcinfo, &home, &contract));
 }
@@ -358,6 +359,7 @@ idem_drop_operation(PG_FUNCTION_ARGS)
 
 	PreventCommandIfReadOnly("idem_drop_operation()");
 	idem_home(fcinfo, &home);
+	idem_access_check_all(&home, ACCESS_OPERATOR);
 	drop_operation(&home, name_argument(fcinfo, "operation"));
 	PG_RETURN_VOID();
 }
@@ -395,6 +397,7 @@ idem_define_consumer(PG_FUNCTION_ARGS)
 
 	PreventCommandIfReadOnly("idem_define_consumer()");
 	idem_home(fcinfo, &home);
+	idem_access_check_all(&home, ACCESS_OPERATOR);
 	contract.name = name_argument(fcinfo, "consumer");
 	rule_argument(fcinfo, CONSUMER_INCLUDE, &contract.rule);
 	contract.keep_params = flag_argument(fcinfo, CONSUMER_KEEP_PARAMS, "keep_params");

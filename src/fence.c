@@ -125,6 +125,8 @@ idem_fence(PG_FUNCTION_ARGS)
 
 	PreventCommandIfReadOnly("idem_fence()");
 	key = idem_argument_key(fcinfo, 0);
+	idem_home(fcinfo, &home);
+	idem_access_check(&home, key, ACCESS_APPLICATION);
 	generation = idem_argument_generation(fcinfo, 1);
 	if (generation <= 0)
 		ereport(ERROR,
@@ -132,7 +134,6 @@ idem_fence(PG_FUNCTION_ARGS)
 				 errmsg("no generation of resource \"%s\" is given", idem_key_cstring(key)),
 				 errdetail("Generations are 1 or more."),
 				 errhint("Pass the generation with which the resource was assigned.")));
-	idem_home(fcinfo, &home);
 	relation = idem_look_open(&home, "idem_fence", 2, RowExclusiveLock);
 	while (!pass(&home, relation, key, generation))
 		idem_look_again(&rounds);

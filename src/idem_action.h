@@ -8,6 +8,7 @@
  *		key, canonical -> digest		pure values, no tables (canonical.h)
  *		state							pure rules (state.h), no SQL, no clock
  *		argument, statement				reading arguments, running kept plans
+ *		access, grant					who may speak of which tenant
  *		observe							counters in shared memory
  *		era, contract, define			each its own table
  *		store							the only one that touches the action tables
@@ -191,6 +192,29 @@ extern Oid	idem_home_relation(const Home *home, const char *name);
 extern uint64 idem_statement_run(Statement *statement, const Home *home, Datum *values,
 								 const bool *nulls, Snapshot snapshot,
 								 StatementReader read, void *target);
+
+/* ---- access.c: who may speak of which tenant ---- */
+
+#define ACCESS_APPLICATION	1
+#define ACCESS_OPERATOR		2
+#define ACCESS_MONITOR		4
+#define ACCESS_ANY			7
+
+#define ACCESS_EVERY_TENANT	"*"
+
+typedef struct AccessKind
+{
+	const char *name;			/* as SQL says it; NULL ends the list */
+	int			kind;			/* one of the bits above */
+} AccessKind;
+
+extern const AccessKind idem_access_kinds[];
+
+extern int	idem_access_kind(const char *name);
+extern void idem_access_check(const Home *home, const IdemKey *key, int kinds);
+extern void idem_access_check_tenant(const Home *home, const char *tenant, int length, int kinds);
+extern void idem_access_check_all(const Home *home, int kinds);
+extern ArrayType *idem_access_tenants(const Home *home, int kinds);
 
 /* ---- era.c: the upper half of every generation ---- */
 

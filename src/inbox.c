@@ -37,10 +37,12 @@ typedef struct Inbox
 								 * ends */
 } Inbox;
 
+/* for calls about one event */
 static void
-open_inbox(FunctionCallInfo fcinfo, Inbox *inbox)
+open_inbox(FunctionCallInfo fcinfo, Inbox *inbox, const IdemKey *key)
 {
 	idem_home(fcinfo, &inbox->home);
+	idem_access_check(&inbox->home, key, ACCESS_APPLICATION);
 	inbox->relation = idem_event_open(&inbox->home);
 }
 
@@ -126,7 +128,7 @@ idem_consume(PG_FUNCTION_ARGS)
 	question.key = idem_argument_key(fcinfo, 0);
 	question.params = payload_argument(fcinfo, 1);
 	question.occurred_at = idem_argument_moment(fcinfo, 2, "occurred_at");
-	open_inbox(fcinfo, &inbox);
+	open_inbox(fcinfo, &inbox, question.key);
 	set_consumer(&inbox, &question);
 	consumption = consume(&inbox, &question, idem_argument_document(fcinfo, 3), &event);
 	idem_observe(question.contract, consumption);
@@ -181,7 +183,7 @@ idem_consume_result(PG_FUNCTION_ARGS)
 	key = idem_argument_key(fcinfo, 0);
 	idem_argument_require(fcinfo, 1, "result");
 	result = idem_argument_document(fcinfo, 1);
-	open_inbox(fcinfo, &inbox);
+	open_inbox(fcinfo, &inbox, key);
 	keep_result(&inbox, key, result);
 	close_inbox(&inbox);
 	PG_RETURN_VOID();
@@ -197,7 +199,7 @@ idem_unconsume(PG_FUNCTION_ARGS)
 
 	PreventCommandIfReadOnly("idem_unconsume()");
 	key = idem_argument_key(fcinfo, 0);
-	open_inbox(fcinfo, &inbox);
+	open_inbox(fcinfo, &inbox, key);
 	find_own(&inbox, key, &event);
 	idem_event_delete(&inbox.home, &event);
 	close_inbox(&inbox);
@@ -250,8 +252,9 @@ refuse_null_element(const char *name, int position)
 			 errdetail("The one at position %d is.", position)));
 }
 
+/* the events, whose tenants are the caller's; nothing has been locked or looked at yet */
 static BatchItem *
-batch_argument(FunctionCallInfo fcinfo, Inbox *inbox, int *n)
+batch_argument(FunctionCallInfo fcinfo, const Home *home, int *n)
 {
 	Datum	   *keys,
 			   *payloads,
@@ -283,14 +286,21 @@ batch_argument(FunctionCallInfo fcinfo, Inbox *inbox, int *n)
 		if (payload_nulls[i])
 			refuse_null_element("payload", item->position);
 		item->question.key = (IdemKey *) DatumGetTextPP(keys[i]);
+		idem_access_check(home, item->question.key, ACCESS_APPLICATION);
 		item->question.params = DatumGetJsonbP(payloads[i]);
 		item->question.occurred_at = moments == NULL || moment_nulls[i] ? TIME_NONE :
 			idem_argument_finite(DatumGetTimestampTz(moments[i]), "occurred_at");
 		item->transport = transports == NULL || transport_nulls[i] ? NULL :
 			DatumGetJsonbP(transports[i]);
-		set_consumer(inbox, &item->question);
 	}
 	return items;
+}
+
+static void
+set_consumers(Inbox *inbox, BatchItem *items, int n)
+{
+	for (int i = 0; i < n; i++)
+		set_consumer(inbox, &items[i].question);
 }
 
 /* by key, and the first of a key before the others */
@@ -435,8 +445,10 @@ idem_consume_batch(PG_FUNCTION_ARGS)
 
 	PreventCommandIfReadOnly("idem_consume_batch()");
 	InitMaterializedSRF(fcinfo, 0);
-	open_inbox(fcinfo, &inbox);
-	items = batch_argument(fcinfo, &inbox, &n);
+	idem_home(fcinfo, &inbox.home);
+	items = batch_argument(fcinfo, &inbox.home, &n);
+	inbox.relation = idem_event_open(&inbox.home);
+	set_consumers(&inbox, items, n);
 	leaders = palloc(Max(n, 1) * sizeof(BatchItem *));
 	settle_leaders(&inbox, leaders, find_leaders(&inbox, items, n, leaders));
 	for (int i = 0; i < n; i++)

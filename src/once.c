@@ -111,10 +111,11 @@ open_local(FunctionCallInfo fcinfo, Store *store, Question *question, int moment
 
 	memset(question, 0, sizeof(Question));
 	question->key = idem_argument_key(fcinfo, 0);
+	idem_home(fcinfo, &home);
+	idem_access_check(&home, question->key, ACCESS_APPLICATION);
 	question->params = idem_argument_params(fcinfo, 1);
 	question->occurred_at = idem_argument_moment(fcinfo, moment, "occurred_at");
 	idem_transaction_check_start();
-	idem_home(fcinfo, &home);
 	idem_store_open(store, &home, true);
 	question->contract = idem_contract_current(&home, KIND_OPERATION, question->key);
 	if (!question->contract->is_local)

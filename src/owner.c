@@ -366,6 +366,15 @@ apply_report(Store *store, Report *report, Action *action)
 		idem_transaction_wrote_external();
 }
 
+/* who may report; escalating is also an operator's business, resolving his alone */
+static int
+kinds_of(Call call)
+{
+	if (call == CALL_RESOLVE)
+		return ACCESS_OPERATOR;
+	return call == CALL_ESCALATE ? ACCESS_APPLICATION | ACCESS_OPERATOR : ACCESS_APPLICATION;
+}
+
 /* the first two arguments of every call here, and who must have said something */
 static void
 open_report(FunctionCallInfo fcinfo, Store *store, Report *report)
@@ -373,10 +382,11 @@ open_report(FunctionCallInfo fcinfo, Store *store, Report *report)
 	Home		home;
 
 	report->key = idem_argument_key(fcinfo, 0);
+	idem_home(fcinfo, &home);
+	idem_access_check(&home, report->key, kinds_of(report->call));
 	report->generation = idem_argument_generation(fcinfo, 1);
 	if (report->generation == 0)
 		refuse_no_generation(report);
-	idem_home(fcinfo, &home);
 	idem_store_open(store, &home, true);
 	report->contract = idem_contract_current(&home, KIND_OPERATION, report->key);
 }
@@ -487,8 +497,8 @@ idem_absent(PG_FUNCTION_ARGS)
 	Verdict		verdict;
 
 	PreventCommandIfReadOnly("idem_absent()");
-	idem_transaction_check_start();
 	open_report(fcinfo, &store, &report);
+	idem_transaction_check_start();
 	report.document = idem_argument_document(fcinfo, 2);
 	apply_report(&store, &report, &action);
 	idem_action_answer(&store, report.contract, &action, &report.judgement, &verdict);

@@ -111,12 +111,13 @@ idem_add_evidence(PG_FUNCTION_ARGS)
 
 	PreventCommandIfReadOnly("idem_add_evidence()");
 	evidence.key = idem_argument_key(fcinfo, 0);
+	idem_home(fcinfo, &home);
+	idem_access_check(&home, evidence.key, ACCESS_APPLICATION | ACCESS_OPERATOR);
 	evidence.generation = idem_argument_generation(fcinfo, 1);
 	evidence.detail = idem_argument_document(fcinfo, 2);
 	evidence.channel_ref = idem_argument_label(fcinfo, 3, "channel_ref");
 	if (evidence.detail == NULL && evidence.channel_ref == NULL)
 		idem_argument_require(fcinfo, 2, "detail");
-	idem_home(fcinfo, &home);
 	idem_store_open(&store, &home, true);
 	add_evidence(&store, idem_contract_current(&home, KIND_OPERATION, evidence.key),
 				 &evidence, !PG_ARGISNULL(1));
@@ -174,13 +175,15 @@ PG_FUNCTION_INFO_V1(idem_history);
 Datum
 idem_history(PG_FUNCTION_ARGS)
 {
-	Datum		key = PointerGetDatum(idem_argument_key(fcinfo, 0));
+	const IdemKey *key = idem_argument_key(fcinfo, 0);
+	Datum		value = PointerGetDatum(key);
 	Home		home;
 
-	InitMaterializedSRF(fcinfo, 0);
 	idem_home(fcinfo, &home);
+	idem_access_check(&home, key, ACCESS_ANY);
+	InitMaterializedSRF(fcinfo, 0);
 	PushActiveSnapshot(GetTransactionSnapshot());
-	idem_statement_run(&select_history, &home, &key, NULL, GetActiveSnapshot(),
+	idem_statement_run(&select_history, &home, &value, NULL, GetActiveSnapshot(),
 					   put_history, fcinfo->resultinfo);
 	PopActiveSnapshot();
 	return (Datum) 0;

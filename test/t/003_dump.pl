@@ -14,11 +14,13 @@ my $other = PostgreSQL::Test::Cluster->new('other');
 $other->init;
 $other->append_conf('postgresql.conf', 'autovacuum = off');
 $other->start;
+$_->safe_psql('postgres', 'CREATE ROLE app') foreach ($node, $other);
 
 $node->safe_psql(
 	'postgres', q{
 	CREATE FUNCTION echo(params jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT params';
 	SELECT idem_define_operation('CREDIT');
+	SELECT idem_grant('app', 'application', 'acme');
 	SELECT idem_define_operation('REFUND', effect => 'external', lease => '1 hour',
 		channel_idempotent => true, channel_key_ttl => '30 days',
 		digest_include => ARRAY['/amount']);
@@ -73,8 +75,8 @@ sub records
 	my ($server, $database) = @_;
 
 	return answer($server, join(';', map { "SELECT '$_', t::text FROM $_ t ORDER BY 2" }
-			qw(idem_action idem_lease idem_contract idem_era idem_consumer idem_event idem_evidence idem_fence
-			idem_watermark)), $database);
+			qw(idem_access idem_action idem_lease idem_contract idem_era idem_consumer idem_event
+			idem_evidence idem_fence idem_watermark)), $database);
 }
 
 my $records = records($node, 'postgres');

@@ -108,8 +108,8 @@ check_life('at last');
 $node->safe_psql(
 	'postgres', q{
 	CREATE ROLE app;
-	GRANT USAGE ON SCHEMA somewhere TO app;
-	GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA somewhere TO app;
+	SELECT somewhere.idem_grant('app', 'application', 'acme'),
+		somewhere.idem_grant('app', 'operator', 'acme');
 	CREATE SCHEMA hostile;
 	CREATE TABLE hostile.idem_action (key text PRIMARY KEY);
 	CREATE TABLE hostile.idem_era (era text);

@@ -23,36 +23,10 @@ $node->safe_psql(
 	GRANT CREATE ON SCHEMA public TO app;
 });
 
-# the privileges that a documented role needs
-my $grant_app = q{
-	GRANT USAGE ON SCHEMA idem TO app;
-	GRANT USAGE ON TYPE idem.idem_key, idem.idem_digest, idem.idem_verdict TO app;
-	GRANT EXECUTE ON FUNCTION
-		idem.idem_key(text),
-		idem.idem_submit(idem.idem_key, jsonb, timestamptz, jsonb),
-		idem.idem_claim(idem.idem_key, jsonb, timestamptz, text, interval, boolean, jsonb),
-		idem.idem_reclaim(idem.idem_key, text, interval),
-		idem.idem_cancel(idem.idem_key, jsonb, timestamptz),
-		idem.idem_status(idem.idem_key),
-		idem.idem_renew(idem.idem_key, bigint, interval),
-		idem.idem_complete(idem.idem_key, bigint, jsonb, text),
-		idem.idem_reject(idem.idem_key, bigint, jsonb),
-		idem.idem_mark_unknown(idem.idem_key, bigint, jsonb, interval),
-		idem.idem_release(idem.idem_key, bigint, jsonb, interval),
-		idem.idem_absent(idem.idem_key, bigint, jsonb),
-		idem.idem_escalate(idem.idem_key, bigint, jsonb),
-		idem.idem_once(idem.idem_key, jsonb, timestamptz),
-		idem.idem_call(idem.idem_key, jsonb, text, timestamptz)
-	TO app;
-};
-my $grant_operator = q{
+my $grants = q{
+	SELECT idem.idem_grant('app', 'application', 'acme');
+	SELECT idem.idem_grant('operator', 'operator', '*');
 	GRANT app TO operator;
-	GRANT EXECUTE ON FUNCTION
-		idem.idem_resolve(idem.idem_key, bigint, text, text, jsonb, text),
-		idem.idem_define_operation(text, text, text, interval, text[], text[], boolean,
-			interval, boolean, interval, integer, interval, interval, boolean, interval, interval),
-		idem.idem_drop_operation(text)
-	TO operator;
 };
 
 my @tables = split /\n/, answer(
@@ -62,7 +36,8 @@ my @tables = split /\n/, answer(
 		AND d.refclassid = 'pg_extension'::regclass AND c.relkind = 'r'
 	ORDER BY c.relname});
 is("@tables",
-	'idem_action idem_consumer idem_contract idem_era idem_event idem_evidence idem_fence idem_lease idem_watermark',
+	'idem_access idem_action idem_consumer idem_contract idem_era idem_event idem_evidence idem_fence'
+	  . ' idem_lease idem_watermark',
 	'the tables');
 
 # every function that SQL can call, with nulls that are not known when it is planned
@@ -110,7 +85,7 @@ $session->quit;
 
 # ---- an operator defines, an application acts ----
 
-$node->safe_psql('postgres', $grant_app . $grant_operator);
+$node->safe_psql('postgres', $grants);
 
 my $operator = session($node);
 $operator->run('SET ROLE operator');
@@ -130,8 +105,7 @@ foreach my $sql (
 	q{idem_define_operation('CREDIT', lease => '1 day')},
 	q{idem_drop_operation('CREDIT')},
 	q{idem_resolve('acme/REFUND/r-1', 1, 'pending', 'note')},
-	q{idem_digest('{}'::jsonb)},
-	q{idem_key_tenant('acme/REFUND/r-1')})
+	q{idem_grant('app', 'operator', '*')})
 {
 	is($session->run("SELECT $sql"), '42501', "app: $sql is not granted");
 }
