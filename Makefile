@@ -15,6 +15,7 @@ ROOMS = \
 	store \
 	event \
 	evidence \
+	loss \
 	verdict \
 	action \
 	owner \

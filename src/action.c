@@ -96,13 +96,15 @@ idem_action_refuse_own(const IdemKey *key)
 			 errhint("Use the generation of the first claim; idem_call completes its action itself. SELECT (idem_claim(...)).* calls the function once a column: write SELECT * FROM idem_claim(...).")));
 }
 
-/* fills in a record that nothing happened to yet */
+/* fills in a record that nothing happened to yet, as far as is known */
 void
 idem_action_birth(Store *store, Question *question, Action *action)
 {
 	action->history.generation = idem_era_floor(&store->home);
 	action->created_at = action->updated_at = GetCurrentTimestamp();
 	idem_question_record(&store->home, question, &action->fingerprint);
+	if (!question->contract->is_local)
+		idem_loss_doubt_new(&store->home, question->contract, action);
 }
 
 /* generations only grow, and those of a new era are above all of the last */
@@ -290,7 +292,11 @@ answer_new(Store *store, Ask *ask, Action *action, Verdict *verdict)
 									 contract->max_attempts, action->created_at, ask->lease);
 		if (contract->is_local)
 			judgement.lease_until = TIME_NONE;
-		record_grant(store, ask, action, &judgement, action->created_at);
+		if (is_grant(judgement.outcome))
+			record_grant(store, ask, action, &judgement, action->created_at);
+		else					/* lost attempts may have executed it, and the
+								 * contract allows nothing */
+			idem_state_settle(&action->history, CALL_CLAIM, STATE_REVIEW);
 	}
 
 	result = idem_store_insert(store, action);
@@ -553,13 +559,20 @@ record_cancel(Store *store, const Action *action, StoreResult result)
 	return result;
 }
 
-/* a record of something that nobody asked for yet, so that nobody will be granted it */
+/*
+ * A record of something that nobody asked for yet, so that nobody will be
+ * granted it.  Where that is not certain, since commits were lost, there is
+ * nothing to be written.
+ */
 static StoreResult
-cancel_new(Store *store, Question *question, Action *action, Jsonb *detail)
+cancel_new(Store *store, Question *question, Action *action, Jsonb *detail, bool *is_certain)
 {
 	StoreResult result;
 
 	idem_action_birth(store, question, action);
+	*is_certain = !idem_state_may_have_executed(&action->history);
+	if (!*is_certain)
+		return STORE_DONE;
 	idem_state_settle(&action->history, CALL_CANCEL, STATE_REJECTED);
 	action->error = detail;
 	result = idem_store_insert(store, action);
@@ -597,10 +610,14 @@ cancel(Store *store, Question *question, Jsonb *detail)
 		idem_look_again(&rounds);
 		if (!idem_action_find(store, question->contract, question->key, &action))
 		{
+			bool		is_certain;
+
 			/* it may have been executed, and its record deleted */
 			if (idem_watermark_is_passed(&store->home, question))
 				return false;
-			result = cancel_new(store, question, &action, detail);
+			result = cancel_new(store, question, &action, detail, &is_certain);
+			if (!is_certain)
+				return false;
 		}
 		else
 		{

@@ -15,6 +15,9 @@
  * of one dump, the later must not grant what the earlier has granted, nor
  * anything below it.
  *
+ * Where commits were lost without any of these signs, or beside them,
+ * idem_declare_loss() raises it likewise.
+ *
  * The row is written in the transaction that first needs it, so that it is
  * on record whenever a grant of that era is.  Others wait for that
  * transaction, once per failover.  There is no row in a fresh installation
@@ -72,6 +75,11 @@ static Statement raise_era = {
 	" WHERE system_identifier OPERATOR(pg_catalog.<>) $1 OR timeline OPERATOR(pg_catalog.<>) $2"
 	" OR database_oid OPERATOR(pg_catalog.<>) $3 OR table_oid OPERATOR(pg_catalog.<>) $4",
 	5, {INT8OID, INT8OID, OIDOID, OIDOID, INT4OID}, SPI_OK_UPDATE
+};
+
+static Statement raise_in_place = {
+	"UPDATE %1$s.idem_era SET era = GREATEST(era OPERATOR(pg_catalog.+) 1, $1)",
+	1, {INT4OID}, SPI_OK_UPDATE
 };
 
 static void
@@ -163,4 +171,16 @@ idem_era_floor(const Home *home)
 	if (cached_relid != here.table || !is_same_place(&cached.place, &here))
 		settle_era(home, &here);
 	return ((int64) cached.number << 32) | 1;
+}
+
+/* begins another era in the same place: what was granted there and then is not all on record */
+void
+idem_era_raise(const Home *home)
+{
+	Datum		number = Int32GetDatum(era_by_clock());
+
+	idem_era_floor(home);		/* there is a row, and it is of this place */
+	idem_statement_run(&raise_in_place, home, &number, NULL, InvalidSnapshot, NULL, NULL);
+	CacheInvalidateRelcacheByRelid(idem_home_relation(home, "idem_era"));
+	CommandCounterIncrement();
 }

@@ -13,6 +13,7 @@
  *		era, contract, define			each its own table
  *		store							the only one that touches the action tables
  *		evidence						what happened to each action
+ *		loss							what may have been executed and forgotten
  *		transaction						what this transaction holds open
  *		verdict							the answer as a row
  *		action, owner, once				parse arguments, ask state, tell store
@@ -31,6 +32,7 @@
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "nodes/lockoptions.h"
+#include "nodes/pg_list.h"
 #include "port/atomics.h"
 #include "storage/itemptr.h"
 #include "storage/lockdefs.h"
@@ -219,6 +221,7 @@ extern ArrayType *idem_access_tenants(const Home *home, int kinds);
 /* ---- era.c: the upper half of every generation ---- */
 
 extern int64 idem_era_floor(const Home *home);
+extern void idem_era_raise(const Home *home);
 
 /* ---- contract.c: what an operation promises ---- */
 
@@ -392,7 +395,13 @@ extern StoreResult idem_store_lock(Store *store, const Action *action);
 extern StoreResult idem_store_keep(Store *store, const Action *action);
 extern StoreResult idem_store_update(Store *store, const Action *old, const Action *action);
 extern void idem_store_update_lease(Store *store, const Action *action);
+extern void idem_store_lock_writers(const Home *home);
 extern bool idem_store_has_operation(const Home *home, const char *operation);
+extern List *idem_store_in_flight(const Home *home);
+
+/* ---- loss.c: commits that were lost ---- */
+
+extern void idem_loss_doubt_new(const Home *home, const Contract *contract, Action *action);
 
 /* ---- event.c: what was consumed ---- */
 

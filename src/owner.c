@@ -107,6 +107,10 @@ refuse_illegal(const Report *report, const Action *action, Reason reason)
 			detail = psprintf("The newest grant is %s.", idem_outcome_names[action->history.grant]);
 			hint = "Only the holder of a verify grant has asked the channel.";
 			break;
+		case REASON_DOUBT:
+			detail = "Commits were lost since it was granted, so somebody else may have been granted it as well.";
+			hint = "Make no further call; report what is known with idem_complete or idem_mark_unknown.";
+			break;
 		case REASON_NO_GRANT:
 			detail = psprintf("The action is %s, and nobody was ever granted it.", state);
 			hint = "An operator decides it with idem_resolve(key, generation, state, note).";

@@ -138,6 +138,34 @@ idem_state_is_terminal(State state)
 	return state == STATE_SUCCEEDED || state == STATE_REJECTED;
 }
 
+static bool
+is_acting(Outcome grant)
+{
+	return grant == OUTCOME_EXECUTE || grant == OUTCOME_REPEAT;
+}
+
+bool
+idem_state_may_have_executed(const History *history)
+{
+	return history->has_reference || history->is_ambiguous ||
+		history->state == STATE_UNKNOWN ||
+		(history->state == STATE_PROCESSING && is_acting(history->grant));
+}
+
+/*
+ * A pending action is in doubt where commits were lost, or where a reference
+ * came late.  So is execute, which is granted where there is no doubt, only
+ * if commits were lost since: its lease may have lapsed meanwhile, and
+ * somebody else have called.  Renewed it would let a second call start.
+ */
+static bool
+is_in_doubt(Call call, const History *history)
+{
+	if (call == CALL_CANCEL)
+		return !history->is_local && idem_state_may_have_executed(history);
+	return call == CALL_RENEW && history->grant == OUTCOME_EXECUTE && history->is_ambiguous;
+}
+
 /*
  * The order matters.  A stale holder is told that he is stale and nothing
  * else; a repetition is recognized before the state it led to makes it
@@ -172,6 +200,8 @@ idem_state_rule(Call call, const History *history, int64_t generation, Reason *r
 		*reason = REASON_GRANT;
 	else if (traits[call].ends && history->attempt == 0)
 		*reason = REASON_NO_GRANT;
+	else if (is_in_doubt(call, history))
+		*reason = REASON_DOUBT;
 	else
 		return RULING_GO;
 	return RULING_ILLEGAL;
@@ -197,20 +227,6 @@ idem_state_weaker(const Promise *first, const Promise *now, bool is_same_channel
 	weaker.absence_after = first->absence_after > now->absence_after ?
 		first->absence_after : now->absence_after;
 	return weaker;
-}
-
-static bool
-is_acting(Outcome grant)
-{
-	return grant == OUTCOME_EXECUTE || grant == OUTCOME_REPEAT;
-}
-
-bool
-idem_state_may_have_executed(const History *history)
-{
-	return history->has_reference || history->is_ambiguous ||
-		history->state == STATE_UNKNOWN ||
-		(history->state == STATE_PROCESSING && is_acting(history->grant));
 }
 
 int64_t
@@ -445,6 +461,17 @@ idem_state_refresh(History *history, int64_t now)
 	history->call_until = TIME_NONE;
 	history->lease_until = TIME_NONE;
 	history->due_at = now;
+}
+
+/* the state stays as it is, also a pending one: nobody is granted execute any more all the same */
+void
+idem_state_doubt(History *history, int64_t since, int64_t until)
+{
+	history->is_ambiguous = true;
+	if (history->first_granted_at == TIME_NONE || history->first_granted_at > since)
+		history->first_granted_at = since;
+	if (history->call_until < until)
+		history->call_until = until;
 }
 
 int64_t

@@ -121,7 +121,8 @@ typedef enum Reason
 	REASON_UNCOMMITTED,			/* the grant has not been committed yet */
 	REASON_REFERENCE,			/* a channel reference is on record */
 	REASON_GRANT,				/* the grant is of another kind */
-	REASON_NO_GRANT				/* nobody was ever granted it */
+	REASON_NO_GRANT,			/* nobody was ever granted it */
+	REASON_DOUBT				/* an attempt may have executed it */
 } Reason;
 
 /* the answer to whoever asks to act */
@@ -174,6 +175,9 @@ extern void idem_state_wait(History *history, Call call, int64_t now, int64_t du
 extern void idem_state_renew(History *history, int64_t lease_until);
 extern void idem_state_settle(History *history, Call call, State state);
 extern void idem_state_refresh(History *history, int64_t now);
+
+/* attempts that nothing is known of may have been granted since, and may call until */
+extern void idem_state_doubt(History *history, int64_t since, int64_t until);
 
 /* a delay between 0 and the step of an exponential back-off; fraction is in [0, 1) */
 extern int64_t idem_state_backoff(int64_t base, int64_t max, int32_t attempt,

@@ -94,6 +94,11 @@ static Statement delete_lease = {
 	1, {TIDOID}, SPI_OK_DELETE
 };
 
+static Statement select_in_flight = {
+	"SELECT key FROM %1$s.idem_lease ORDER BY key",
+	0, {0}, SPI_OK_SELECT
+};
+
 static Statement select_operation = {
 	"SELECT 1 FROM %1$s.idem_action"
 	" WHERE %1$s.idem_key_operation(key) OPERATOR(pg_catalog.=) $1 LIMIT 1",
@@ -131,6 +136,17 @@ idem_store_close(Store *store)
 	table_close(store->action, NoLock);
 }
 
+/*
+ * Keeps writers of actions out until the transaction ends; there are none
+ * left.  They lock the table before they look at what they act on, so the
+ * next one sees what this transaction commits.
+ */
+void
+idem_store_lock_writers(const Home *home)
+{
+	LockRelationOid(idem_home_relation(home, "idem_action"), ShareRowExclusiveLock);
+}
+
 bool
 idem_store_has_operation(const Home *home, const char *operation)
 {
@@ -138,7 +154,7 @@ idem_store_has_operation(const Home *home, const char *operation)
 	Snapshot	latest;
 	uint64		rows;
 
-	LockRelationOid(idem_home_relation(home, "idem_action"), ShareRowExclusiveLock);
+	idem_store_lock_writers(home);
 	latest = RegisterSnapshot(GetLatestSnapshot());
 	rows = idem_statement_run(&select_operation, home, &value, NULL, latest, NULL, NULL);
 	UnregisterSnapshot(latest);
@@ -266,6 +282,40 @@ idem_store_find(Store *store, const IdemKey *key, Action *action)
 	}
 	PopActiveSnapshot();
 	return action->history.state != STATE_NONE;
+}
+
+typedef struct KeyList
+{
+	MemoryContext context;		/* in which the keys are kept */
+	List	   *keys;			/* of IdemKey */
+} KeyList;
+
+static void
+read_keys(SPITupleTable *table, uint64 rows, void *target)
+{
+	KeyList    *list = target;
+	MemoryContext old = MemoryContextSwitchTo(list->context);
+
+	for (uint64 i = 0; i < rows; i++)
+	{
+		bool		isnull;
+		Datum		key = SPI_getbinval(table->vals[i], table->tupdesc, 1, &isnull);
+
+		list->keys = lappend(list->keys, PG_DETOAST_DATUM_COPY(key));
+	}
+	MemoryContextSwitchTo(old);
+}
+
+/* the keys of what is in flight, in order */
+List *
+idem_store_in_flight(const Home *home)
+{
+	KeyList		list = {CurrentMemoryContext, NIL};
+	Snapshot	latest = RegisterSnapshot(GetLatestSnapshot());
+
+	idem_statement_run(&select_in_flight, home, NULL, NULL, latest, read_keys, &list);
+	UnregisterSnapshot(latest);
+	return list.keys;
 }
 
 /* ---- writing ---- */

@@ -64,6 +64,10 @@ $node->safe_psql(
 	-- and one whose records were deleted
 	SELECT idem_define_operation('PAST', retention => '1 day');
 	INSERT INTO idem_watermark VALUES ('acme/PAST/a', '2026-01-01 00:00+00');
+
+	-- a declared loss, as it stands there long after
+	INSERT INTO idem_loss VALUES ('2024-05-06 07:08:09+00', 'somebody', '2024-05-06 05:00+00',
+		'2024-05-06 06:00+00', '2024-05-07 06:00+00', 'failover');
 });
 $node->poll_query_until('postgres',
 	"SELECT lease_until < clock_timestamp() FROM idem_status('acme/REFUND/lapsed')")
@@ -76,7 +80,7 @@ sub records
 
 	return answer($server, join(';', map { "SELECT '$_', t::text FROM $_ t ORDER BY 2" }
 			qw(idem_access idem_action idem_lease idem_contract idem_era idem_consumer idem_event
-			idem_evidence idem_fence idem_watermark)), $database);
+			idem_evidence idem_fence idem_loss idem_watermark)), $database);
 }
 
 my $records = records($node, 'postgres');

@@ -36,6 +36,7 @@ main(void)
 	test_waits();
 	test_renewals();
 	test_settlements();
+	test_losses();
 	test_refresh();
 
 	test_key_ends();
@@ -46,6 +47,7 @@ main(void)
 	test_promises_never_grow();
 	test_never_an_answer();
 	test_other_channel();
+	test_lost_commits();
 	test_owner_of_review();
 	test_never_granted();
 	test_renewed_repeat();

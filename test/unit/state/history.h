@@ -192,6 +192,36 @@ test_settlements(void)
 	}
 }
 
+/*
+ * Lost attempts were first granted an hour ago and may call for another one:
+ * the wider of that and of what is known counts, and no state moves.
+ */
+static void
+test_losses(void)
+{
+	Promise		promise = {false, 0, false, 0};
+	Line		line = {0, 0};
+	Line		judged = {0, 0};
+	History		before;
+
+	for (unsigned i = 0; choose_history(i, &before); i++)
+	{
+		History		moved = before;
+		History		expected = before;
+
+		expected.is_ambiguous = true;
+		if (before.first_granted_at == TIME_NONE || before.first_granted_at > NOW - HOUR)
+			expected.first_granted_at = NOW - HOUR;
+		expected.call_until = latest(before.call_until, NOW + HOUR);
+		idem_state_doubt(&moved, NOW - HOUR, NOW + HOUR);
+		check_history(&line, &before, &moved, &expected);
+		line_fault(&judged, idem_state_judge(&moved, &promise, MAX_ATTEMPTS, NOW, LEASE).outcome !=
+				   OUTCOME_EXECUTE);
+	}
+	tap(line_is_ok(&line), "what a loss of commits changes");
+	tap(line_is_ok(&judged), "after it nobody is granted execute");
+}
+
 /* nothing of what attempts did is left, and the action is due */
 static void
 test_refresh(void)

@@ -23,12 +23,13 @@ typedef struct Record
 	Contract	contract;		/* of today */
 	Promise		first_promise;	/* of the grants so far */
 	int			first_channel;	/* the only one that may have been called */
+	int64_t		floor;			/* of generations, in this era */
 } Record;
 
 static Record
 record_new(Contract contract)
 {
-	Record		record = {{.state = STATE_NONE}, contract, contract.promise, contract.channel};
+	Record		record = {{.state = STATE_NONE}, contract, contract.promise, contract.channel, 0};
 
 	record.history.last_call = CALL_SUBMIT;
 	record.history.granted_at = record.history.lease_until = TIME_NONE;
@@ -47,6 +48,15 @@ record_promise(const Record *record)
 }
 
 static void
+record_raise(Record *record)
+{
+	History    *history = &record->history;
+
+	history->generation = history->generation < record->floor ? record->floor :
+		history->generation + 1;
+}
+
+static void
 record_grant(Record *record, Call call, const Judgement *judgement, int64_t now)
 {
 	/* no other channel can have executed it, so this one is the first */
@@ -58,7 +68,7 @@ record_grant(Record *record, Call call, const Judgement *judgement, int64_t now)
 		record->first_channel = record->contract.channel;
 	}
 	idem_state_grant(&record->history, call, judgement, now);
-	record->history.generation++;
+	record_raise(record);
 }
 
 static Judgement
@@ -110,6 +120,24 @@ record_renew(Record *record, int64_t now, int64_t lease)
 	}
 	idem_state_renew(&record->history, until);
 	return true;
+}
+
+/* commits were lost: the record is what it was, and an operator declares the loss */
+static void
+record_lose(Record *record, const Record *old, int64_t since, int64_t until)
+{
+	int64_t		floor = record->history.generation < record->floor ? record->floor :
+		record->history.generation + 1;
+	Contract	contract = record->contract;
+
+	*record = *old;
+	record->contract = contract;
+	record->floor = floor;
+	if (record->history.first_granted_at == TIME_NONE)
+		record->first_promise = contract.promise;
+	if (!idem_state_may_have_executed(&record->history))
+		record->first_channel = contract.channel;
+	idem_state_doubt(&record->history, since, until);
 }
 
 static Ruling

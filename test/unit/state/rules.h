@@ -117,6 +117,9 @@ is_right_ruling(Call call, const History *history, int64_t generation,
 		has_word("renew complete mark_unknown", word);
 	bool		is_contradicted = history->has_reference && has_word("release absent", word);
 	bool		is_other_grant = call == CALL_ABSENT && history->grant != OUTCOME_VERIFY;
+	bool		is_doubted = call == CALL_CANCEL ?
+		!history->is_local && (history->is_ambiguous || history->has_reference) :
+		call == CALL_RENEW && history->is_ambiguous && history->grant == OUTCOME_EXECUTE;
 
 	if (ruling == RULING_ILLEGAL && reason == REASON_LOCAL)
 		return is_unknown_to_local;
@@ -128,12 +131,13 @@ is_right_ruling(Call call, const History *history, int64_t generation,
 		return ruling == RULING_DONE;
 	if (!is_legal_move(state_words[history->state], word, NULL))
 		return ruling == RULING_ILLEGAL && reason == REASON_STATE;
-	if (!is_early && !is_contradicted && !is_other_grant)
+	if (!is_early && !is_contradicted && !is_other_grant && !is_doubted)
 		return ruling == RULING_GO;
 	return ruling == RULING_ILLEGAL &&
 		((reason == REASON_UNCOMMITTED && is_early) ||
 		 (reason == REASON_REFERENCE && is_contradicted) ||
-		 (reason == REASON_GRANT && is_other_grant));
+		 (reason == REASON_GRANT && is_other_grant) ||
+		 (reason == REASON_DOUBT && is_doubted));
 }
 
 /* one call in one state, by everybody, under all circumstances */
@@ -143,11 +147,11 @@ try_call(Call call, State state)
 	static const int64_t generations[] = {NEWEST, NEWEST - 1, NEWEST + 1, 7, 0, -1, INT64_MAX};
 	Line		line = {0, 0};
 
-	for (unsigned i = 0; i < NCALLS * 8 * 3 * 7; i++)
+	for (unsigned i = 0; i < NCALLS * 16 * 3 * 7; i++)
 	{
 		History		history = {.state = state,.generation = NEWEST,.attempt = 1};
 		int64_t		generation = generations[i % 7];
-		unsigned	flags = i / 21 % 8;
+		unsigned	flags = i / 21 % 16;
 		Ruling		ruling;
 		Reason		reason;
 
@@ -155,16 +159,18 @@ try_call(Call call, State state)
 		history.is_local = flags & 1;
 		history.is_granted_here = flags & 2;
 		history.has_reference = flags & 4;
-		history.last_call = (Call) (i / 168);
+		history.is_ambiguous = flags & 8;
+		history.last_call = (Call) (i / 336);
 
 		ruling = idem_state_rule(call, &history, generation, &reason);
 		if (line_fault(&line, is_right_ruling(call, &history, generation, ruling, reason)))
-			printf("# ruling %d, reason %d: generation %s, last call %s, grant %s%s%s%s\n",
+			printf("# ruling %d, reason %d: generation %s, last call %s, grant %s%s%s%s%s\n",
 				   ruling, reason, generation == NEWEST ? "newest" : "another",
 				   call_words[history.last_call], outcome_words[history.grant],
 				   history.is_local ? ", local" : "",
 				   history.is_granted_here ? ", granted here" : "",
-				   history.has_reference ? ", reference" : "");
+				   history.has_reference ? ", reference" : "",
+				   history.is_ambiguous ? ", ambiguous" : "");
 	}
 	return line;
 }

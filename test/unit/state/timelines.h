@@ -209,6 +209,53 @@ test_other_channel(void)
 	tap(is_ok, "O10: a promise belongs to its channel");
 }
 
+/*
+ * W1 was granted it at 0 for an hour, and called; the failover forgets all of
+ * it, and the loss of 0 to 600 is declared.
+ */
+static void
+test_lost_commits(void)
+{
+	int64_t		conclusive_at = at(600 + 86400 + 60);
+	Record		old = start(promises_answer);
+	Record		record = old;
+	bool		is_ok = record_claim(&record, at(0), HOUR).outcome == OUTCOME_EXECUTE;
+	int64_t		lost = record.history.generation;
+	Judgement	judgement;
+
+	record_lose(&record, &old, at(0), at(600) + DAY);
+	is_ok = is_ok && record_rule(&record, CALL_CANCEL, record.history.generation) == RULING_ILLEGAL;
+	judgement = record_claim(&record, at(700), LEASE);
+	is_ok = is_ok && judgement.outcome == OUTCOME_VERIFY &&
+		judgement.absence_conclusive_at == conclusive_at &&
+		record_rule(&record, CALL_COMPLETE, lost) == RULING_STALE;
+	judgement = record_absent(&record, at(701), LEASE);
+	is_ok = is_ok && judgement.outcome == OUTCOME_BUSY && judgement.retry_at == conclusive_at;
+	judgement = record_claim(&record, conclusive_at, LEASE);
+	is_ok = is_ok && judgement.outcome == OUTCOME_VERIFY &&
+		record_absent(&record, conclusive_at, LEASE).outcome == OUTCOME_EXECUTE;
+	tap(is_ok, "a declared loss: asked, and executed only after the longest lost lease");
+
+	/* W1 is on record, but who took over from it is not */
+	old = start(promises_answer);
+	is_ok = is_granted(&old, 0, OUTCOME_EXECUTE);
+	record = old;
+	is_ok = is_ok && is_granted(&record, 90, OUTCOME_VERIFY) &&
+		record_absent(&record, at(91), LEASE).outcome == OUTCOME_EXECUTE;
+	record_lose(&record, &old, at(80), at(600) + DAY);
+	is_ok = is_ok && record_rule(&record, CALL_RENEW, record.history.generation) == RULING_ILLEGAL &&
+		record_rule(&record, CALL_COMPLETE, record.history.generation) == RULING_GO;
+	tap(is_ok, "a declared loss: an owner of before may finish, and makes no further call");
+
+	old = start(promises_nothing);
+	record = old;
+	record_lose(&record, &old, at(0), at(600) + DAY);
+	is_ok = is_granted(&record, 700, OUTCOME_REVIEW);
+	idem_state_refresh(&record.history, at(800));
+	is_ok = is_ok && is_granted(&record, 800, OUTCOME_EXECUTE);
+	tap(is_ok, "a declared loss: a person decides where the channel promises nothing");
+}
+
 static void
 test_owner_of_review(void)
 {
