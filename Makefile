@@ -1,5 +1,5 @@
 # idem_action: make, make install, make installcheck as any extension has them;
-# make test, demo, bench, indent, checkver, doc are explained in the README.
+# make test, e2e, demo, bench, indent, checkver, doc are explained in the README.
 EXTENSION = idem_action
 MODULE_big = idem_action
 # the rooms, in the order in which the install script needs them
@@ -39,10 +39,11 @@ ISOLATION = $(patsubst test/isolation/specs/%.spec,%,$(sort $(wildcard test/isol
 ISOLATION_OPTS = --inputdir=test/isolation --outputdir=output_iso
 TAP_TESTS = 1
 PROVE_TESTS ?= test/t/*.pl
-EXTRA_CLEAN = $(INSTALL_SQL) output_iso test/__pycache__ test/demo/__pycache__
+EXTRA_CLEAN = $(INSTALL_SQL) output_iso \
+	$(addsuffix __pycache__,test/ test/demo/ test/e2e/ test/e2e/lib/)
 
 # what our own goals need they find or install by themselves, so PostgreSQL need not be there yet
-OUR_GOALS = test demo bench indent checkver doc
+OUR_GOALS = test e2e demo bench indent checkver doc
 ifneq ($(filter-out $(OUR_GOALS),$(or $(MAKECMDGOALS),all)),)
 PG_CONFIG ?= pg_config
 PGXS := $(shell $(PG_CONFIG) --pgxs)
@@ -58,6 +59,9 @@ $(OBJS): src/idem_action.h src/row.h src/state.h src/canonical.h src/compat.h sr
 
 test:
 	test/run
+
+e2e:
+	test/e2e/run
 
 demo:
 	test/demo/run

@@ -3,7 +3,8 @@
 #
 # Sourced by bash scripts, never run.  Call in this order:
 #
-#   packages_install test|demo|bench    installs with apt what is missing, and nothing else
+#   packages_install test|demo|bench|e2e [NEED…]
+#                                       installs with apt what is missing, and nothing else
 #   extension_install SRC [VAR=VALUE…]  builds a copy of SRC, with make variables, and installs it
 #   cluster_start [setting=value…]      starts a server with these lines in its postgresql.conf
 #
@@ -20,13 +21,15 @@
 # symbolic links and of real programs (PostgreSQL finds its files relative to its programs, so
 # the copy is complete and the extension is installed into it without touching the machine's), a
 # copy of the source in $RUN_DIR/src, the cluster, its socket and its log.  The server listens
-# on that socket only, so no port can collide.  When the script exits, however it does, every
-# server whose data directory lies in $RUN_DIR is stopped and the directory is removed.  Scripts
-# that source this file set no traps of their own.
+# on that socket only, so no port can collide; for clients that know TCP only, a script may set
+# cluster_address to 127.0.0.1, and it listens there too, on a free port.  When the script exits,
+# however it does, every server whose data directory lies in $RUN_DIR is stopped and the
+# directory is removed.  Scripts that source this file set no traps of their own.
 
 RUN_DIR=
 server_user=
 watched_group=
+cluster_address=
 
 # One major is chosen: PG_CONFIG's when it is given, else the newest of these whose development
 # package is installed, else the one that Debian calls "postgresql".
@@ -74,10 +77,21 @@ debian_major() {
         sed -n 's/^ *Depends: postgresql-\([0-9][0-9]*\)$/\1/p' | head -n 1
 }
 
-# the packages among those needed for "$1" of which a part is not there, for major "$2"
-packages_missing() {
-    local kind=$1 major=$2 lib="/usr/lib/postgresql/$2" share="/usr/share/postgresql/$2"
+is_package_installed() {
+    [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+}
 
+# packages_missing KIND MAJOR [NEED…]: the packages among those needed of which a part is not
+# there.  A NEED is a package, or COMMAND:PACKAGE where any program of that name will do.
+packages_missing() {
+    local kind=$1 major=$2 need lib="/usr/lib/postgresql/$2" share="/usr/share/postgresql/$2"
+
+    for need in "${@:3}"; do
+        case $need in
+            *:*) command -v "${need%%:*}" >/dev/null || echo "${need#*:}" ;;
+            *) is_package_installed "$need" || echo "$need" ;;
+        esac
+    done
     command -v make >/dev/null || echo make
     command -v gcc >/dev/null || echo gcc
     [ -e /usr/include/stdio.h ] || echo libc6-dev
@@ -99,20 +113,40 @@ packages_missing() {
     if [ "$kind" = bench ]; then
         command -v valgrind >/dev/null || echo valgrind
     fi
+    if [ "$kind" = e2e ]; then
+        [ -x /usr/bin/python3 ] || echo python3
+    fi
 }
 
-# apt-get install, without the cluster on port 5432 that Debian's server package would make and
-# start
+service_units() {
+    (cd /lib/systemd/system 2>/dev/null && printf '%s\n' *.service | sort)
+}
+
+# apt-get install, without what Debian's packages of servers would start, now or at the next
+# boot, and without the cluster on port 5432 that the one of PostgreSQL would make
 apt_install() {
-    local conf=/etc/postgresql-common/createcluster.d/idem_action_tests.conf log rc=0
+    local conf=/etc/postgresql-common/createcluster.d/idem_action_tests.conf
+    local policy=/usr/sbin/policy-rc.d units unit log rc=0
 
     log=$(mktemp)
+    units=$(service_units)
+    # somebody else's policy is theirs
+    if [ -e $policy ]; then
+        policy=
+    else
+        printf '#!/bin/sh\nexit 101\n' | as_root tee $policy >/dev/null
+        as_root chmod 755 $policy
+    fi
     as_root mkdir -p "${conf%/*}"
     echo 'create_main_cluster = false' | as_root tee "$conf" >/dev/null
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
         -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 "$@" </dev/null >"$log" 2>&1 || rc=$?
     [ $rc = 0 ] || cat "$log" >&2
     rm -f "$log"
+    [ -z "$policy" ] || as_root rm -f "$policy"
+    for unit in $(comm -13 <(echo "$units") <(service_units)); do
+        as_root systemctl disable "$unit" >/dev/null 2>&1
+    done
     as_root rm -f "$conf"
     as_root rmdir --ignore-fail-on-non-empty "${conf%/*}"
     return $rc
@@ -120,6 +154,7 @@ apt_install() {
 
 packages_install() {
     local kind=$1 major missing wanted given_pg_config=${PG_CONFIG-}
+    local needs=("${@:2}")
 
     if [ -n "$given_pg_config" ]; then
         major=$(pg_major "$given_pg_config")
@@ -131,7 +166,7 @@ packages_install() {
         major=$(newest_installed_major)
     fi
 
-    missing=$([ -z "$major" ] || packages_missing "$kind" "$major")
+    missing=$([ -z "$major" ] || packages_missing "$kind" "$major" "${needs[@]}")
     if [ -z "$major" ] || [ -n "$missing" ]; then
         wanted=${missing:-PostgreSQL $oldest_major or later with its development files}
         command -v apt-get >/dev/null ||
@@ -145,11 +180,11 @@ packages_install() {
             [ -n "$major" ] || die "apt knows no package \"postgresql\""
             [ "$major" -ge $oldest_major ] ||
                 die "PostgreSQL $oldest_major or later is needed, and this system has $major"
-            missing=$(packages_missing "$kind" "$major")
+            missing=$(packages_missing "$kind" "$major" "${needs[@]}")
         fi
         echo "installing" $missing
         apt_install $missing || die "apt-get could not install" $missing
-        missing=$(packages_missing "$kind" "$major")
+        missing=$(packages_missing "$kind" "$major" "${needs[@]}")
         [ -z "$missing" ] || die "still missing after their installation:" $missing
     fi
     PG_CONFIG=${given_pg_config:-/usr/lib/postgresql/$major/bin/pg_config}
@@ -281,6 +316,13 @@ extension_install() {
 
 # ---- the cluster ----
 
+free_port() {
+    python3 -c 'import socket
+with socket.socket() as s:
+    s.bind(("127.0.0.1", 0))
+    print(s.getsockname()[1])'
+}
+
 cluster_start() {
     local locale=C
 
@@ -293,10 +335,17 @@ cluster_start() {
     as_server_user mkdir -p "$PGHOST"
     as_server_user initdb --no-sync -A trust -U postgres --encoding=UTF8 --locale=$locale \
         >"$RUN_DIR/initdb.log" 2>&1 || { cat "$RUN_DIR/initdb.log" >&2; die "initdb failed"; }
-    printf '%s\n' "listen_addresses = ''" "unix_socket_directories = '$PGHOST'" \
-        "port = $PGPORT" "$@" | as_server_user tee -a "$PGDATA/postgresql.conf" >/dev/null
-    as_server_user pg_ctl -l "$RUN_DIR/server.log" -w -t 60 start >/dev/null ||
-        { cat "$RUN_DIR/server.log" >&2; die "the server does not start"; }
+    printf '%s\n' "listen_addresses = '$cluster_address'" "unix_socket_directories = '$PGHOST'" \
+        "$@" | as_server_user tee -a "$PGDATA/postgresql.conf" >/dev/null
+    # a port that was free may be somebody else's a moment later
+    for _ in {1..5}; do
+        [ -z "$cluster_address" ] || PGPORT=$(free_port)
+        echo "port = $PGPORT" | as_server_user tee -a "$PGDATA/postgresql.conf" >/dev/null
+        as_server_user pg_ctl -l "$RUN_DIR/server.log" -w -t 60 start >/dev/null 2>&1 && return
+        grep -q 'could not bind' "$RUN_DIR/server.log" || break
+    done
+    cat "$RUN_DIR/server.log" >&2
+    die "the server does not start"
 }
 
 cluster_stop() {
