@@ -302,8 +302,9 @@ def database_answers():
 
 
 def crash_server():
-    """One server process is killed; the others end at once, and the server recovers from its log."""
-    process = query("SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'")[0]["pid"]
+    """One server process is killed; the others end at once, and the server recovers."""
+    process = query("SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'"
+                    )[0]["pid"]
     os.kill(process, signal.SIGKILL)
     wait_for("the end of the server processes", lambda: not os.path.exists("/proc/%d" % process))
     wait_for("recovery", database_answers)
@@ -313,7 +314,7 @@ def crash_server():
 
 def audit(operation, requests, paid, entries, may_be_in_review=False):
     """
-    Whether the books agree; see books.py for what is asked.  requests: the amount of every
+    Whether the books agree (books.py says when), and idem_violations is empty.  requests: the amount of every
     refund that was asked for, by key.  paid: the channel's ledger.  entries: the SELECT of the
     application's ledger, with the columns key, amount, reference.
     """
@@ -325,6 +326,7 @@ def audit(operation, requests, paid, entries, may_be_in_review=False):
               + of_operation + " ORDER BY key, recorded_at"),
         query("SELECT key FROM idem_lease WHERE " + of_operation),
         paid, query(entries), may_be_in_review)
+    found += [str(row) for row in query("SELECT * FROM idem_violations")]
     for line in found[:20]:
         note(line)
     if len(found) > 20:
