@@ -210,6 +210,57 @@ SELECT count(*) FROM idem_access;
 RESET ROLE;
 REVOKE EXECUTE ON FUNCTION idem_grant, idem_revoke, idem_grant_replay FROM regress_ac_op;
 
+-- views: of one's own tenants, for who looks and for who decides; and what is counted of all tenants for who may see all
+SET ROLE regress_ac_b;
+SELECT outcome FROM idem_claim('ac_b/AC_REFUND/r-18', '1');
+SELECT idem_add_evidence('ac_b/AC_REFUND/r-18', 1, NULL, 'ref-1'), idem_add_evidence('ac_b/AC_REFUND/r-18', 1, NULL, 'ref-2');
+RESET ROLE;
+SELECT idem_add_evidence('ac_a/AC_REFUND/r-17', NULL, NULL, 'ref-1');
+CREATE TABLE ac_views AS
+SELECT c.oid::regclass::text AS name, a.attname IS NOT NULL AS has_key
+FROM pg_depend d JOIN pg_class c ON c.oid = d.objid AND c.relkind = 'v'
+    LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'key'
+WHERE d.classid = 'pg_class'::regclass AND d.deptype = 'e'
+    AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'idem_action');
+GRANT SELECT ON ac_views TO PUBLIC;
+SELECT c.oid::regclass AS is_no_barrier FROM pg_class c JOIN ac_views v ON c.oid = v.name::regclass
+WHERE 'security_barrier=true' <> ALL (coalesce(reloptions, '{}'));
+-- the tenants that a view shows, asked with a condition that fails for those that it should not
+CREATE FUNCTION ac_seen(name text, expected text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    seen text;
+BEGIN
+    EXECUTE format('SELECT string_agg(DISTINCT idem_key_tenant(key), '' '' ORDER BY idem_key_tenant(key))
+        FILTER (WHERE idem_key_tenant(key) LIKE ''ac%%'') FROM %s
+        WHERE 1 / CASE WHEN idem_key_tenant(key) LIKE %L THEN 1 ELSE 0 END = 1', name, expected) INTO seen;
+    RETURN seen;
+END $$;
+SELECT name, ac_seen(name, '%') FROM ac_views WHERE name IN ('idem_in_flight', 'idem_violations') ORDER BY 1;
+SET ROLE regress_ac_mon;
+SELECT name AS wrong, ac_seen(name, 'ac_a') FROM ac_views WHERE has_key AND ac_seen(name, 'ac_a') <> 'ac_a';
+SELECT ac_seen('idem_in_flight', 'ac_a');
+-- that a reference is another tenant's, too, is not told
+SELECT kind, key FROM idem_violations;
+SELECT in_flight FROM idem_health WHERE operation = 'AC_REFUND';
+SELECT count(*) FROM idem_stat_operations;
+SELECT count(*) FROM idem_stat_consumers;
+SELECT ac_answer($$SELECT idem_stat_operation('AC_REFUND')$$);
+SELECT ac_answer($$SELECT idem_stat_consumer(NULL)$$);
+SET ROLE regress_ac_op;
+SELECT ac_seen('idem_in_flight', 'ac_a');
+SELECT ac_answer($$SELECT idem_stat_reset()$$);
+SET ROLE regress_ac_a;
+SELECT ac_answer('TABLE ' || name) FROM ac_views WHERE ac_answer('TABLE ' || name) NOT LIKE '42501%';
+RESET ROLE;
+SELECT idem_grant('regress_ac_mon', 'monitor', '*');
+SET ROLE regress_ac_mon;
+SELECT name, ac_seen(name, '%') FROM ac_views WHERE name IN ('idem_in_flight', 'idem_violations') ORDER BY 1;
+SELECT in_flight FROM idem_health WHERE operation = 'AC_REFUND';
+SELECT DISTINCT operation FROM idem_stat_operations WHERE operation LIKE 'AC%' ORDER BY 1;
+SELECT DISTINCT consumer FROM idem_stat_consumers WHERE consumer = 'ac_stock';
+RESET ROLE;
+SELECT idem_revoke('regress_ac_mon', 'monitor', '*');
+
 -- revoking: privileges go with the last grant of a kind, bindings one by one
 SELECT idem_grant('regress_ac_a', 'application', 'ac_a2'), idem_grant('regress_ac_a', 'operator', 'ac_a');
 SELECT idem_revoke('regress_ac_a', 'application', 'ac_a');
@@ -386,8 +437,8 @@ SELECT count(*) FROM idem_access WHERE NOT EXISTS (SELECT FROM pg_roles WHERE oi
 
 SET client_min_messages = warning;
 DROP SCHEMA ac_trap CASCADE;
-DROP FUNCTION ac_superuser, ac_defines, ac_hostile, ac_handler, ac_answer;
-DROP TABLE ac_calls;
+DROP FUNCTION ac_superuser, ac_defines, ac_hostile, ac_handler, ac_answer, ac_seen;
+DROP TABLE ac_calls, ac_views;
 DROP VIEW ac_may;
 DELETE FROM idem_access WHERE role::text LIKE '%regress_ac%';
 DROP OWNED BY regress_ac_a, regress_ac_b, regress_ac_op, regress_ac_mon, regress_ac_none, regress_ac_both,

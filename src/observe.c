@@ -293,6 +293,16 @@ told_slot(FunctionCallInfo fcinfo, ContractKind kind, bool *is_zero)
 	return slot;
 }
 
+/* counters are of all tenants together */
+static void
+check_access(FunctionCallInfo fcinfo, int kinds)
+{
+	Home		home;
+
+	idem_home(fcinfo, &home);
+	idem_access_check_all(&home, kinds);
+}
+
 /* a row of counters, each in the column of its name, and since when they count */
 static Datum
 counters_datum(FunctionCallInfo fcinfo, ContractKind kind)
@@ -301,8 +311,10 @@ counters_datum(FunctionCallInfo fcinfo, ContractKind kind)
 	Datum	   *values;
 	bool	   *nulls;
 	bool		is_zero;
-	Slot	   *slot = told_slot(fcinfo, kind, &is_zero);
+	Slot	   *slot;
 
+	check_access(fcinfo, ACCESS_ANY);
+	slot = told_slot(fcinfo, kind, &is_zero);
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
 	values = palloc0(desc->natts * sizeof(Datum));
@@ -348,6 +360,7 @@ idem_stat_reset(PG_FUNCTION_ARGS)
 {
 	TimestampTz now = GetCurrentTimestamp();
 
+	check_access(fcinfo, ACCESS_OPERATOR);
 	if (!attach_counters())
 		PG_RETURN_VOID();
 	LWLockAcquire(AddinShmemInitLock, LW_SHARED);

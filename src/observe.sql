@@ -26,27 +26,29 @@ COMMENT ON FUNCTION idem_stat_reset() IS
 
 CREATE VIEW idem_stat_operations WITH (security_barrier) AS
 SELECT o.operation, c.*
-FROM (SELECT DISTINCT operation FROM idem_contract) AS o
+FROM (SELECT DISTINCT operation FROM idem_contract WHERE idem_may_see_all()) AS o
     CROSS JOIN LATERAL idem_stat_operation(o.operation) AS c
 UNION ALL
 SELECT '(other operations)', c.*
-FROM idem_stat_operation(NULL) AS c
+FROM (SELECT WHERE idem_may_see_all()) AS o
+    CROSS JOIN LATERAL idem_stat_operation(NULL) AS c
 WHERE c.stats_reset IS NOT NULL;
 
 COMMENT ON VIEW idem_stat_operations IS
-    'what each operation''s callers were answered since stats_reset, on this server, rolled back or not; null: counted under (other operations); source: doc/observe.md';
+    'what each operation''s callers, of all tenants, were answered since stats_reset, on this server, rolled back or not; null: counted under (other operations); source: doc/observe.md';
 
 CREATE VIEW idem_stat_consumers WITH (security_barrier) AS
 SELECT o.consumer, c.*
-FROM (SELECT DISTINCT consumer FROM idem_consumer) AS o
+FROM (SELECT DISTINCT consumer FROM idem_consumer WHERE idem_may_see_all()) AS o
     CROSS JOIN LATERAL idem_stat_consumer(o.consumer) AS c
 UNION ALL
 SELECT '(other consumers)', c.*
-FROM idem_stat_consumer(NULL) AS c
+FROM (SELECT WHERE idem_may_see_all()) AS o
+    CROSS JOIN LATERAL idem_stat_consumer(NULL) AS c
 WHERE c.stats_reset IS NOT NULL;
 
 COMMENT ON VIEW idem_stat_consumers IS
-    'what became of the events of each consumer since stats_reset, on this server, rolled back or not; null: counted under (other consumers); source: doc/observe.md';
+    'what became of the events of each consumer, of all tenants, since stats_reset, on this server, rolled back or not; null: counted under (other consumers); source: doc/observe.md';
 
 /* each lease finds its action by the key: the cost depends on what is in flight only */
 CREATE VIEW idem_in_flight WITH (security_barrier) AS
@@ -74,6 +76,7 @@ FROM (
             WHERE b.key = l.key
             OFFSET 0
         ) AS a
+    WHERE idem_may_see(l.key)
 ) AS f;
 
 COMMENT ON VIEW idem_in_flight IS
@@ -123,7 +126,7 @@ WITH reference AS (
     /* which are those that no operator has set aside */
     SELECT DISTINCT e.key, idem_key_operation(e.key) AS operation, e.channel_ref
     FROM idem_evidence AS e
-    WHERE e.channel_ref IS NOT NULL AND NOT EXISTS (
+    WHERE e.channel_ref IS NOT NULL AND idem_may_see(e.key) AND NOT EXISTS (
         SELECT FROM idem_evidence AS r
         WHERE r.key = e.key AND r.recorded_at > e.recorded_at
             AND r.call = 'resolve' AND r.state = 'pending')
@@ -158,6 +161,7 @@ WITH reference AS (
     FROM idem_evidence AS e
         LEFT JOIN idem_action AS a ON a.key = e.key
     WHERE e.state IN ('succeeded', 'rejected') AND a.state IS DISTINCT FROM e.state
+        AND idem_may_see(e.key)
     GROUP BY e.key, a.state
 )
 SELECT v.kind, v.key, idem_key_tenant(v.key) AS tenant, idem_key_operation(v.key) AS operation,
