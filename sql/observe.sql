@@ -237,6 +237,36 @@ SELECT idem_stat_reset();
 \set VERBOSITY default
 RESET ROLE;
 
-DROP ROLE observed_stranger;
+
+-- a tenant's monitor sees its own; what is counted of all tenants is for those of all
+CREATE ROLE observed_monitor;
+CREATE ROLE observed_all;
+SELECT idem_grant('observed_monitor', 'monitor', 'ob2');
+SELECT idem_grant('observed_all', 'monitor', '*');
+SELECT outcome FROM idem_submit('ob2/OBSERVED-OUT/20', '{}');
+SELECT idem_add_evidence('ob2/OBSERVED-OUT/20', NULL, NULL, 'ref-10');
+SELECT count(*) FROM observed_violations WHERE detail->>'channel_ref' = 'ref-10';
+SET ROLE observed_monitor;
+SELECT count(*) FROM idem_stat_operations;
+SELECT count(*) FROM idem_stat_consumers;
+SELECT DISTINCT tenant, key FROM idem_in_flight;
+SELECT in_flight FROM idem_health WHERE operation = 'OBSERVED-OUT';
+SELECT kind, key FROM idem_violations;
+\set VERBOSITY sqlstate
+SELECT idem_stat_operation('OBSERVED');
+SELECT idem_stat_consumer(NULL);
+SELECT idem_stat_reset();
+\set VERBOSITY default
+SET ROLE observed_all;
+SELECT succeeded FROM idem_stat_operations WHERE operation = 'OBSERVED';
+SELECT first FROM idem_stat_consumers WHERE consumer = 'observed';
+SELECT DISTINCT tenant FROM idem_in_flight WHERE tenant IN ('ob', 'ob2') ORDER BY 1;
+SELECT DISTINCT tenant FROM idem_violations WHERE tenant IN ('ob', 'ob2') ORDER BY 1;
+\set VERBOSITY sqlstate
+SELECT idem_stat_reset();
+\set VERBOSITY default
+RESET ROLE;
+SELECT idem_revoke('observed_monitor', 'monitor', 'ob2'), idem_revoke('observed_all', 'monitor', '*');
+DROP ROLE observed_stranger, observed_monitor, observed_all;
 DROP VIEW observed, observed_violations;
 DROP FUNCTION observed_echo, observed_fails, observed_counts, observed_health, observed_plan;

@@ -272,8 +272,8 @@ is_used(Slot *slot)
 /*
  * The slot that tells of a name, or of the others if it is null.  NULL where
  * nothing is known: nothing can be counted, the name shares a slot with
- * others, or there are no others.  *since: for a name that nothing was
- * counted of yet, since when.
+ * others, or there are no others.  NULL too, and *is_zero, where nothing was
+ * counted of the name yet.
  */
 static Slot *
 told_slot(FunctionCallInfo fcinfo, ContractKind kind, bool *is_zero)

@@ -22,7 +22,7 @@ CREATE FUNCTION idem_stat_reset() RETURNS void
     AS 'MODULE_PATHNAME' LANGUAGE c VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION idem_stat_reset() IS
-    'sets the counters of this database''s operations and consumers to zero, on this server; source: doc/observe.md';
+    'sets the counters of this database''s operations and consumers to zero, on this server; for operators of every tenant, 42501; source: doc/observe.md';
 
 CREATE VIEW idem_stat_operations WITH (security_barrier) AS
 SELECT o.operation, c.*
