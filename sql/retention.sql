@@ -144,3 +144,161 @@ SELECT position, outcome FROM idem_consume_batch('{ret/ret_in/b9,ret/ret_in/b8,r
 SELECT * FROM idem_consume('ret/ret_in/b10', '1');
 SELECT * FROM idem_consume_batch('{ret/ret_in/b10}', '{1}');
 \set VERBOSITY default
+
+-- the purge: everything is older than a microsecond, unless it occurs in 2099
+SELECT idem_define_operation('PUR', retention => '1 us'),
+       idem_define_operation('PUR_X', 'external', retention => '1 us'),
+       idem_define_operation('PUR_OFF'), idem_define_operation('PUR_LONG', retention => '900 years'),
+       idem_define_consumer('pur_in', retention => '1 us'), idem_define_consumer('pur_off'),
+       idem_define_consumer('PUR', retention => '1 us');
+SELECT count(idem_once(idem_key(t, o, i::text), '1', '2026-01-01 00:00Z'))
+FROM unnest('{pur,pur2}'::text[]) t, unnest('{PUR,PUR_OFF,PUR_LONG}'::text[]) o, generate_series(1, 3) i;
+SELECT idem_once('pur/PUR/2099', '1', '2099-01-01 00:00Z');
+-- never what is not finished
+BEGIN;
+SELECT outcome FROM idem_submit('pur/PUR_X/pending', '1', '2026-01-01 00:00Z');
+SELECT outcome FROM idem_claim('pur/PUR_X/processing', '1', '2026-01-01 00:00Z');
+SELECT outcome FROM idem_claim('pur/PUR_X/unknown', '1', '2026-01-01 00:00Z');
+SELECT outcome FROM idem_claim('pur/PUR_X/review', '1', '2026-01-01 00:00Z');
+SELECT outcome FROM idem_claim('pur/PUR_X/done', '1', '2026-01-01 00:00Z');
+SELECT outcome FROM idem_claim('pur/PUR_X/rejected', '1', '2026-01-01 00:00Z');
+COMMIT;
+SELECT idem_mark_unknown('pur/PUR_X/unknown', 1), idem_escalate('pur/PUR_X/review', 1),
+       idem_complete('pur/PUR_X/done', 1, '{"n": 1}', 'ref'), idem_reject('pur/PUR_X/rejected', 1),
+       idem_cancel('pur/PUR_X/cancelled', occurred_at => '2026-01-01 00:00Z');
+SELECT count(*) FROM idem_consume_batch(
+    '{pur/pur_in/1,pur/pur_in/2,pur2/pur_in/1,pur/pur_off/1,pur/PUR/1,pur/pur_in/2099}', array_fill('1'::jsonb, ARRAY[6]),
+    '{2026-01-01,2026-01-01,2026-01-01,2026-01-01,2026-01-01,2099-01-01}');
+SELECT idem_key_id(key) AS id, count(*) > 0 AS has_evidence FROM idem_evidence WHERE idem_key_tenant(key) = 'pur'
+GROUP BY key ORDER BY key;
+-- of one name
+SELECT * FROM idem_purge(name => 'PUR');
+SELECT key FROM idem_action WHERE idem_key_operation(key) = 'PUR';
+SELECT key FROM idem_event WHERE idem_key_operation(key) = 'PUR';
+SELECT * FROM idem_purge(name => 'PUR');
+-- of all
+SELECT actions_deleted, events_deleted, evidence_deleted > 0 AS evidence_deleted, is_done FROM idem_purge();
+SELECT key FROM idem_action WHERE idem_key_tenant(key) IN ('pur', 'pur2') ORDER BY key;
+SELECT key FROM idem_event WHERE idem_key_tenant(key) IN ('pur', 'pur2') ORDER BY key;
+SELECT DISTINCT idem_key_id(key) AS id FROM idem_evidence WHERE idem_key_tenant(key) = 'pur' ORDER BY id;
+SELECT key, until BETWEEN now() - interval '1 hour' AND now() AS is_cutoff FROM idem_watermark
+WHERE idem_key_tenant(key) IN ('pur', 'pur2') ORDER BY key;
+-- an old message comes again, as it was and stamped anew
+SELECT outcome FROM idem_claim('pur/PUR_X/done', '1', '2026-01-01 00:00Z');
+SELECT outcome FROM idem_claim('pur/PUR_X/done', '1', '2099-01-01 00:00Z');
+SELECT outcome FROM idem_consume('pur/pur_in/1', '1', '2026-01-01 00:00Z');
+SELECT outcome FROM idem_consume('pur/pur_in/2099', '1', '2099-01-01 00:00Z');
+SELECT idem_once('pur/PUR_OFF/1', '1', '2026-01-01 00:00Z') AS off, idem_once('pur2/PUR_LONG/1', '1', '2026-01-01 00:00Z') AS long;
+\set VERBOSITY sqlstate
+SELECT idem_once('pur2/PUR/1', '1', '2026-01-01 00:00Z');
+SELECT idem_once('pur2/PUR/1', '1');
+SELECT idem_complete('pur/PUR_X/rejected', 1);
+SELECT idem_drop_operation('PUR_X');
+\set VERBOSITY default
+-- a watermark never falls, also where a longer retention moves the cut-off back
+SELECT idem_define_operation('PUR', retention => '1 day'), idem_once('pur3/PUR/1', '1', '2026-01-01 00:00Z');
+UPDATE idem_action SET created_at = '2026-01-01 00:00Z' WHERE key = 'pur3/PUR/1'::idem_key;
+UPDATE idem_watermark SET until = '2030-01-01 00:00Z' WHERE key = 'pur2/PUR/a'::idem_key;
+INSERT INTO idem_watermark VALUES ('pur3/PUR/a', '2030-01-01 00:00Z');
+SELECT * FROM idem_purge(name => 'PUR');
+SELECT key, until FROM idem_watermark WHERE until = '2030-01-01 00:00Z' ORDER BY key;
+
+-- results go earlier, and leave their digest
+SELECT idem_define_operation('PUR', retention => '30 days', result_retention => '1 us'),
+       idem_define_operation('PUR_X', 'external', result_retention => '1 us'),
+       idem_define_consumer('pur_in', result_retention => '1 us');
+SELECT idem_call('pur/PUR/call', '{"n": 1}', 'ret_echo', '2098-01-01 00:00Z');
+SELECT outcome FROM idem_claim('pur/PUR_X/result', '{"n": 1}', '2098-01-01 00:00Z');
+SELECT outcome FROM idem_claim('pur/PUR_X/error', '{"n": 1}', '2098-01-01 00:00Z');
+SELECT outcome FROM idem_claim('pur/PUR_X/none', '{"n": 1}', '2098-01-01 00:00Z');
+SELECT idem_complete('pur/PUR_X/result', 1, '{"b": 1.0, "a": 2}', 'ref2'), idem_reject('pur/PUR_X/error', 1, '{"code": 7}'),
+       idem_complete('pur/PUR_X/none', 1);
+BEGIN;
+SELECT outcome FROM idem_consume('pur/pur_in/result', '{"n": 1}', '2098-01-01 00:00Z');
+SELECT idem_consume_result('pur/pur_in/result', '[1]');
+COMMIT;
+SELECT * FROM idem_purge();
+SELECT * FROM idem_purge();
+SELECT key, params, result, error, result_digest = idem_digest(CASE idem_key_id(key) WHEN 'call' THEN '{"n": 1}'
+       WHEN 'result' THEN '{"a": 2, "b": 1}' WHEN 'error' THEN '{"code": 7}' END::jsonb) AS is_digest
+FROM idem_action WHERE idem_key_tenant(key) = 'pur' AND idem_key_id(key) IN ('call', 'result', 'error', 'none', 'processing')
+ORDER BY key;
+SELECT outcome, result, error, result_digest FROM idem_claim('pur/PUR_X/result', '{"n": 1.0}', '2098-01-01 00:00Z') \gx
+SELECT outcome, result, error, result_digest FROM idem_claim('pur/PUR_X/error', '{"n": 1.0}', '2098-01-01 00:00Z') \gx
+SELECT outcome, result, result_digest FROM idem_claim('pur/PUR_X/none', '{"n": 1.0}', '2098-01-01 00:00Z');
+SELECT outcome, differs, result_digest FROM idem_claim('pur/PUR_X/result', '{"n": 2}', '2098-01-01 00:00Z');
+SELECT state, result, result_digest IS NOT NULL AS is_dropped FROM idem_status('pur/PUR_X/result');
+SELECT outcome, result, differs, result_digest FROM idem_consume('pur/pur_in/result', '{"n": 1}', '2098-01-01 00:00Z') \gx
+SELECT outcome, result, differs, result_digest FROM idem_consume('pur/pur_in/result', '{"n": 2}', '2098-01-01 00:00Z');
+SELECT outcome, result, result_digest = idem_digest('[1]'::jsonb) AS is_digest
+FROM idem_consume_batch('{pur/pur_in/result}', '{"{\"n\": 1}"}', '{2098-01-01}');
+SELECT key, params, result FROM idem_event WHERE key = 'pur/pur_in/result'::idem_key;
+-- reported again, the same and another
+SELECT idem_complete('pur/PUR_X/result', 1, '{"a": 2.0, "b": 1}'), idem_reject('pur/PUR_X/error', 1, '{"code": 7}'),
+       idem_complete('pur/PUR_X/none', 1);
+SELECT idem_call('pur/PUR/call', '{"n": 1}', 'ret_echo', '2098-01-01 00:00Z');
+\set VERBOSITY sqlstate
+SELECT idem_complete('pur/PUR_X/result', 1, '{"a": 2, "b": 2}');
+SELECT idem_complete('pur/PUR_X/result', 1);
+SELECT idem_complete('pur/PUR_X/result', 1, '{"a": 2.0, "b": 1}', 'ref3');
+SELECT idem_complete('pur/PUR_X/none', 1, 'null');
+SELECT idem_reject('pur/PUR_X/error', 1, '{"code": 8}');
+SELECT idem_call('pur/PUR/call', '{"n": 1}', 'ret_echo', '2098-01-01 00:00Z');
+\set VERBOSITY default
+
+-- bounded: so many rows, and from where it stopped
+SELECT idem_define_operation('PUR_N', retention => '1 us', result_retention => '1 us');
+SELECT count(idem_once('pur/PUR_N/' || i, '1', '2026-01-01 00:00Z')) FROM generate_series(1, 10) i;
+SELECT actions_deleted, is_done FROM idem_purge(4, 'PUR_N');
+SELECT actions_deleted, is_done FROM idem_purge(4, 'PUR_N');
+SELECT actions_deleted, is_done FROM idem_purge(4, 'PUR_N');
+SELECT actions_deleted, is_done FROM idem_purge(4, 'PUR_N');
+SELECT count(*) FROM idem_action WHERE idem_key_operation(key) = 'PUR_N';
+-- rolled back, it has done nothing
+SELECT idem_once('pur4/PUR_N/1', '1', '2026-01-01 00:00Z');
+BEGIN;
+SELECT actions_deleted, is_done FROM idem_purge(name => 'PUR_N');
+ROLLBACK;
+SELECT count(*) FROM idem_watermark WHERE key = 'pur4/PUR_N/a'::idem_key;
+SELECT idem_once('pur4/PUR_N/1', '1', '2026-01-01 00:00Z');
+-- twice in one transaction, and seen by it
+BEGIN;
+SELECT actions_deleted, is_done FROM idem_purge(name => 'PUR_N');
+SELECT actions_deleted, is_done FROM idem_purge(name => 'PUR_N');
+SAVEPOINT a;
+SELECT idem_once('pur4/PUR_N/1', '1', '2026-01-01 00:00Z');
+ROLLBACK TO a;
+SELECT idem_once('pur4/PUR_N/2', '1', '2098-01-01 00:00Z');
+COMMIT;
+-- evidence goes with its action only
+\set VERBOSITY sqlstate
+DELETE FROM idem_evidence;
+SELECT idem_purge(0);
+SELECT idem_purge(1000001);
+SELECT idem_purge(NULL);
+SELECT idem_purge(name => 'PUR_NOBODY');
+SELECT idem_purge(name => '');
+BEGIN READ ONLY;
+SELECT idem_purge();
+ROLLBACK;
+\set VERBOSITY default
+-- a document that has no digest, so that it could never be dropped, is not taken
+SELECT idem_define_operation('PUR_DEEP');
+CREATE FUNCTION ret_deep(params jsonb) RETURNS jsonb LANGUAGE sql
+AS $$ SELECT (repeat('[', params::int) || repeat(']', params::int))::jsonb $$;
+CREATE FUNCTION ret_too_deep() RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+    FOR depth IN 1..50 LOOP
+        BEGIN
+            PERFORM idem_call('pur/PUR_DEEP/' || depth, to_jsonb(depth * 1000), 'ret_deep');
+        EXCEPTION WHEN statement_too_complex THEN
+            RETURN 'refused';
+        END;
+    END LOOP;
+    RETURN 'taken';
+END $$;
+SELECT ret_too_deep();
+SELECT count(*) > 3 AS taken, count(*) FILTER (WHERE idem_digest(result) IS NULL) AS without_digest FROM idem_action
+WHERE idem_key_operation(key) = 'PUR_DEEP';
+DROP FUNCTION ret_echo, ret_deep, ret_too_deep;
+SELECT idem_define_operation('PUR_X', 'external');

@@ -4,7 +4,7 @@ CREATE EXTENSION IF NOT EXISTS idem_action;
 RESET client_min_messages;
 SELECT idem_define_operation('STORE', 'external'), idem_define_operation('STORE_L');
 
--- a dump takes every table and sequence along: there is none that it does not
+-- a dump takes every table and sequence along, but for the place where the next purge goes on
 SELECT c.oid::regclass
 FROM pg_class c JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = c.oid
     JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid

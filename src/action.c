@@ -189,9 +189,11 @@ idem_action_answer(Store *store, const Contract *contract, const Action *action,
 			break;
 		case OUTCOME_SUCCEEDED:
 			verdict->result = action->result;
+			verdict->result_digest = action->result_digest;
 			break;
 		case OUTCOME_REJECTED:
 			verdict->error = action->error;
+			verdict->result_digest = action->result_digest;
 			break;
 		default:
 			break;
@@ -660,8 +662,8 @@ idem_status(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	const IdemKey *key = idem_argument_key(fcinfo, 0);
-	Datum		values[13];
-	bool		nulls[13] = {false};
+	Datum		values[14];
+	bool		nulls[14] = {false};
 	Home		home;
 	Store		store;
 	Action		action;
@@ -687,6 +689,7 @@ idem_status(PG_FUNCTION_ARGS)
 		row_set_pointer(values, nulls, 10, action.fingerprint.has_digest ? &action.fingerprint.digest : NULL);
 		row_set_moment(values, nulls, 11, action.created_at);
 		row_set_moment(values, nulls, 12, action.updated_at);
+		row_set_pointer(values, nulls, 13, action.result_digest);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
 	idem_store_close(&store);

@@ -35,7 +35,7 @@ CREATE FUNCTION idem_status(key idem_key,
     OUT key idem_key, OUT state text, OUT generation bigint, OUT attempt integer, OUT owner text,
     OUT lease_until timestamptz, OUT retry_at timestamptz, OUT result jsonb, OUT error jsonb,
     OUT channel_ref text, OUT digest idem_digest, OUT created_at timestamptz,
-    OUT updated_at timestamptz)
+    OUT updated_at timestamptz, OUT result_digest idem_digest)
     RETURNS SETOF record
     AS 'MODULE_PATHNAME' LANGUAGE c VOLATILE PARALLEL UNSAFE COST 100 ROWS 1;
 

@@ -41,7 +41,11 @@ idem_argument_params(FunctionCallInfo fcinfo, int n)
 Jsonb *
 idem_argument_document(FunctionCallInfo fcinfo, int n)
 {
-	return PG_ARGISNULL(n) ? NULL : PG_GETARG_JSONB_P(n);
+	Jsonb	   *document = PG_ARGISNULL(n) ? NULL : PG_GETARG_JSONB_P(n);
+
+	if (document != NULL)
+		idem_digest_check(document);
+	return document;
 }
 
 /* null and 0 are the same: nothing was granted, and no record has it */

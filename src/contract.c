@@ -69,6 +69,26 @@ static Statement select_contract[] = {
 	}
 };
 
+/* the contracts in force that do not keep everything for ever */
+static Statement select_retentions[] = {
+	[KIND_OPERATION] = {
+		"SELECT operation, retention, result_retention FROM"
+		" (SELECT DISTINCT ON (operation) operation, retention, result_retention"
+		" FROM %1$s.idem_contract ORDER BY operation, revision DESC) AS current"
+		" WHERE (retention IS NOT NULL OR result_retention IS NOT NULL)"
+		" AND ($1 IS NULL OR operation OPERATOR(pg_catalog.=) $1)",
+		1, {TEXTOID}, SPI_OK_SELECT
+	},
+	[KIND_CONSUMER] = {
+		"SELECT consumer, retention, result_retention FROM"
+		" (SELECT DISTINCT ON (consumer) consumer, retention, result_retention"
+		" FROM %1$s.idem_consumer ORDER BY consumer, revision DESC) AS current"
+		" WHERE (retention IS NOT NULL OR result_retention IS NOT NULL)"
+		" AND ($1 IS NULL OR consumer OPERATOR(pg_catalog.=) $1)",
+		1, {TEXTOID}, SPI_OK_SELECT
+	}
+};
+
 static void
 forget_contracts(Datum arg, Oid relid)
 {
@@ -273,4 +293,57 @@ idem_contract_revision(const Home *home, const Contract *current, int32 revision
 	if (contract == NULL)
 		elog(ERROR, "revision %d of \"%s\" is missing", revision, current->name);
 	return contract;
+}
+
+/* ---- what is not kept for ever ---- */
+
+typedef struct RetentionList
+{
+	MemoryContext context;		/* of what follows */
+	Retention  *retentions;
+} RetentionList;
+
+static int64
+retention_column(SPITupleTable *table, uint64 row, int n)
+{
+	bool		isnull;
+	Datum		value = SPI_getbinval(table->vals[row], table->tupdesc, n, &isnull);
+
+	return isnull ? 0 : idem_interval_usecs(DatumGetIntervalP(value));
+}
+
+static void
+read_retentions(SPITupleTable *table, uint64 rows, void *target)
+{
+	RetentionList *list = target;
+	MemoryContext old = MemoryContextSwitchTo(list->context);
+
+	list->retentions = palloc(Max(rows, 1) * sizeof(Retention));
+	for (uint64 i = 0; i < rows; i++)
+	{
+		bool		isnull;
+		Datum		name = SPI_getbinval(table->vals[i], table->tupdesc, 1, &isnull);
+
+		list->retentions[i].name = DatumGetTextPCopy(name);
+		list->retentions[i].retention = retention_column(table, i, 2);
+		list->retentions[i].result_retention = retention_column(table, i, 3);
+	}
+	MemoryContextSwitchTo(old);
+}
+
+/* of one name, or of all; how many there are */
+int
+idem_contract_retentions(const Home *home, ContractKind kind, const text *name,
+						 Retention **retentions)
+{
+	RetentionList list = {.context = CurrentMemoryContext};
+	Datum		value = PointerGetDatum(name);
+	bool		isnull = name == NULL;
+	Snapshot	latest = RegisterSnapshot(GetLatestSnapshot());
+	uint64		rows = idem_statement_run(&select_retentions[kind], home, &value, &isnull, latest,
+										  read_retentions, &list);
+
+	UnregisterSnapshot(latest);
+	*retentions = list.retentions;
+	return rows;
 }

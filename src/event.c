@@ -29,7 +29,8 @@
 enum							/* columns of idem_event, from 0 */
 {
 	EVENT_KEY, EVENT_REVISION, EVENT_DIGEST, EVENT_OCCURRED_AT, EVENT_RECORDED_AT,
-	EVENT_PARAMS, EVENT_RESULT, EVENT_TRANSPORT, EVENT_REPLAY_BATCH, EVENT_COLUMNS
+	EVENT_PARAMS, EVENT_RESULT, EVENT_TRANSPORT, EVENT_REPLAY_BATCH, EVENT_RESULT_DIGEST,
+	EVENT_COLUMNS
 };
 
 static Statement insert_event = {
@@ -66,6 +67,7 @@ read_event(Relation relation, HeapTuple tuple, Event *event)
 	event->fingerprint.occurred_at = row_moment(values, nulls, EVENT_OCCURRED_AT);
 	event->result = row_jsonb(values, nulls, EVENT_RESULT);
 	event->transport = row_jsonb(values, nulls, EVENT_TRANSPORT);
+	event->result_digest = row_digest(values, nulls, EVENT_RESULT_DIGEST);
 }
 
 /* locked until the transaction ends */
@@ -146,6 +148,7 @@ fill_slot(TupleTableSlot *slot, Event *event, TimestampTz recorded_at)
 	row_set_pointer(values, nulls, EVENT_RESULT, NULL);
 	row_set_pointer(values, nulls, EVENT_TRANSPORT, event->transport);
 	row_set_pointer(values, nulls, EVENT_REPLAY_BATCH, idem_evidence_batch());
+	row_set_pointer(values, nulls, EVENT_RESULT_DIGEST, NULL);
 	ExecStoreVirtualTuple(slot);
 }
 

@@ -9,7 +9,8 @@ CREATE TABLE idem_event (
     params jsonb,
     result jsonb,
     transport jsonb,
-    replay_batch text
+    replay_batch text,
+    result_digest idem_digest
 );
 
 COMMENT ON TABLE idem_event IS 'the inbox: one row for each event that a consumer has consumed; written by the functions of idem_action only';
@@ -17,6 +18,7 @@ COMMENT ON COLUMN idem_event.revision IS 'the revision of the consumer''s contra
 COMMENT ON COLUMN idem_event.params IS 'the payload, where the contract keeps it';
 COMMENT ON COLUMN idem_event.transport IS 'identity of the message that brought it; evidence, never compared';
 COMMENT ON COLUMN idem_event.replay_batch IS 'the setting idem_action.replay_batch of whoever replayed it';
+COMMENT ON COLUMN idem_event.result_digest IS 'of the result that was dropped after the contract''s result_retention';
 
 SELECT pg_catalog.pg_extension_config_dump('idem_event', '');
 

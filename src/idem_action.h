@@ -34,6 +34,7 @@
 #include "nodes/lockoptions.h"
 #include "nodes/pg_list.h"
 #include "port/atomics.h"
+#include "storage/block.h"
 #include "storage/itemptr.h"
 #include "storage/lockdefs.h"
 #include "utils/array.h"
@@ -135,6 +136,12 @@ extern Datum idem_digest_text(const Digest *digest);
  */
 extern const char *idem_digest_params(Jsonb *params, const DigestRule *rule,
 									  Digest *digest);
+
+/* refuses a document that has no digest */
+extern void idem_digest_check(Jsonb *document);
+
+/* is this the document whose digest was kept? */
+extern bool idem_digest_is_of(const Digest *digest, Jsonb *document);
 
 /* ---- difference.c: where two documents differ ---- */
 
@@ -283,6 +290,17 @@ idem_observe(const Contract *contract, int counter)
 	pg_atomic_fetch_add_u64(&contract->counters[counter], 1);
 }
 
+/* how long what is of a name is kept */
+typedef struct Retention
+{
+	text	   *name;			/* of the operation or consumer */
+	int64		retention;		/* of identity; 0: for ever */
+	int64		result_retention;	/* of results and payloads; likewise */
+} Retention;
+
+extern int	idem_contract_retentions(const Home *home, ContractKind kind, const text *name,
+									 Retention **retentions);
+
 /* ---- question.c: same key, same parameters? ---- */
 
 typedef struct Question
@@ -354,6 +372,8 @@ extern void idem_watermark_check_new(Watermark *watermark, const Question *quest
 extern bool idem_watermark_is_passed(const Home *home, const Question *question);
 extern void idem_watermark_check_inserted(const Home *home, const Question *question);
 extern bool idem_watermark_has_operation(const Home *home, const char *operation);
+extern void idem_watermark_raise(const Home *home, ContractKind kind, const KeyParts *parts,
+								 TimestampTz until);
 
 /* ---- store.c: the permanent record and what is in flight ---- */
 
@@ -378,6 +398,8 @@ typedef struct Action
 	Jsonb	   *result;			/* or NULL, as the following */
 	Jsonb	   *error;
 	text	   *channel_ref;
+	const Digest *result_digest;	/* of the result or error, once it was
+									 * dropped */
 	text	   *owner;			/* of the newest grant; in flight only */
 	int32		first_revision; /* of the contract at the first acting grant,
 								 * or 0 */
@@ -411,6 +433,7 @@ typedef struct Event
 	Fingerprint fingerprint;	/* of the payload */
 	Jsonb	   *result;			/* or NULL, as the following */
 	Jsonb	   *transport;
+	const Digest *result_digest;	/* of the result, once it was dropped */
 	bool		is_own;			/* written by this transaction */
 	ItemPointerData tid;		/* of the row that was found */
 } Event;
@@ -463,6 +486,29 @@ typedef enum Consumption
 
 extern const char *const idem_consumption_names[NCONSUMPTIONS];
 
+/* ---- sweep.c: taking out what is old ---- */
+
+typedef struct Sweep
+{
+	ContractKind kind;			/* actions or events */
+	BlockNumber from;			/* the first block */
+	BlockNumber until;			/* the one after the last */
+	ArrayType  *names;			/* text[]: of operations or consumers */
+	ArrayType  *cutoffs;		/* timestamptz[]: of each */
+	int64		limit;			/* rows at the most */
+} Sweep;
+
+typedef struct Swept
+{
+	MemoryContext context;		/* of the keys */
+	uint64		rows;			/* how many were deleted */
+	Datum	   *keys;			/* theirs */
+} Swept;
+
+extern BlockNumber idem_sweep_open(const Home *home, ContractKind kind);
+extern void idem_sweep_delete(const Home *home, const Sweep *sweep, Swept *swept);
+extern uint64 idem_sweep_drop(const Home *home, const Sweep *sweep);
+
 /* ---- transaction.c: what this transaction holds open ---- */
 
 extern void idem_transaction_granted(const IdemKey *key, int64 generation,
@@ -490,6 +536,7 @@ typedef struct Verdict
 	const char *channel;
 	text	   *channel_ref;
 	ArrayType  *differs;
+	const Digest *result_digest;
 	TimestampTz retry_at;		/* or TIME_NONE, as the following */
 	TimestampTz lease_until;
 	TimestampTz absence_conclusive_at;

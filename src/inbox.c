@@ -97,14 +97,16 @@ static Datum
 consumption_datum(const Inbox *inbox, const Question *question, const Event *event,
 				  Consumption consumption)
 {
-	Datum		values[3];
-	bool		nulls[3] = {false};
+	Datum		values[4];
+	bool		nulls[4] = {false};
 
 	values[0] = CStringGetTextDatum(idem_consumption_names[consumption]);
 	row_set_pointer(values, nulls, 1,
 					consumption == CONSUMED_DUPLICATE ? event->result : NULL);
 	row_set_pointer(values, nulls, 2, consumption == CONSUMED_CONFLICT ?
 					idem_question_differences(&inbox->home, question, &event->fingerprint) : NULL);
+	row_set_pointer(values, nulls, 3,
+					consumption == CONSUMED_DUPLICATE ? event->result_digest : NULL);
 	return idem_row_datum(&inbox->home, values, nulls, lengthof(values));
 }
 
@@ -420,16 +422,19 @@ put_items(ReturnSetInfo *rsinfo, const BatchItem *items, int n)
 	for (int i = 0; i < n; i++)
 	{
 		const BatchItem *item = &items[i];
-		Datum		values[5];
-		bool		nulls[5] = {false};
+		const Event *event = &item->leader->event;
+		Datum		values[6];
+		bool		nulls[6] = {false};
 
 		idem_observe(item->question.contract, item->consumption);
 		values[0] = Int32GetDatum(item->position);
 		values[1] = PointerGetDatum(item->question.key);
 		values[2] = JsonbPGetDatum(item->question.params);
 		values[3] = CStringGetTextDatum(idem_consumption_names[item->consumption]);
-		row_set_pointer(values, nulls, 4, item->consumption == CONSUMED_DUPLICATE ?
-						item->leader->event.result : NULL);
+		row_set_pointer(values, nulls, 4,
+						item->consumption == CONSUMED_DUPLICATE ? event->result : NULL);
+		row_set_pointer(values, nulls, 5,
+						item->consumption == CONSUMED_DUPLICATE ? event->result_digest : NULL);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
 }

@@ -3,11 +3,12 @@
 CREATE TYPE idem_consumption AS (
     outcome text,
     result jsonb,
-    differs text[]
+    differs text[],
+    result_digest idem_digest
 );
 
 COMMENT ON TYPE idem_consumption IS
-    'what consuming an event answers: outcome is first, duplicate (with the result kept by the first), or conflict (with the pointers that differ, if the first payload was kept); source: doc/inbox.md';
+    'what consuming an event answers: outcome is first, duplicate (with the result kept by the first, or its digest once it was dropped), conflict (with the pointers that differ, if the first payload was kept), or expired; source: doc/inbox.md';
 
 REVOKE ALL ON TYPE idem_consumption FROM PUBLIC;
 
@@ -16,11 +17,12 @@ CREATE FUNCTION idem_consume(key idem_key, payload jsonb, occurred_at timestampt
     AS 'MODULE_PATHNAME' LANGUAGE c VOLATILE PARALLEL UNSAFE COST 10000;
 
 COMMENT ON FUNCTION idem_consume(idem_key, jsonb, timestamptz, jsonb) IS
-    'records that a consumer consumes an event (key tenant/consumer/event-id), committed with the caller''s writes or not at all; answers first, duplicate or conflict; transport is kept as evidence; ID006, ID007; source: doc/inbox.md';
+    'records that a consumer consumes an event (key tenant/consumer/event-id), committed with the caller''s writes or not at all; answers first, duplicate, conflict or expired; transport is kept as evidence; ID006, ID007; source: doc/inbox.md';
 
 CREATE FUNCTION idem_consume_batch(keys idem_key[], payloads jsonb[],
     occurred_at timestamptz[] DEFAULT NULL, transport jsonb[] DEFAULT NULL,
-    OUT "position" integer, OUT key idem_key, OUT payload jsonb, OUT outcome text, OUT result jsonb)
+    OUT "position" integer, OUT key idem_key, OUT payload jsonb, OUT outcome text, OUT result jsonb,
+    OUT result_digest idem_digest)
     RETURNS SETOF record
     AS 'MODULE_PATHNAME' LANGUAGE c VOLATILE PARALLEL UNSAFE COST 10000 ROWS 100;
 

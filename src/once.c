@@ -211,6 +211,12 @@ stored_result(const Action *action)
 				 errmsg("action \"%s\" was rejected or cancelled", idem_key_cstring(action->key)),
 				 errdetail("It has no result, and it will never be executed."),
 				 errhint("See idem_status(key) for the error on record.")));
+	if (action->result_digest != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_REPLAY_EXPIRED),
+				 errmsg("the result of action \"%s\" was dropped", idem_key_cstring(action->key)),
+				 errdetail("It was executed, and its result is older than the contract's result_retention."),
+				 errhint("Do not retry: idem_status(key) has the digest of the result.")));
 	return action->result;
 }
 
@@ -226,6 +232,8 @@ run_once(Store *store, Question *question, Oid handler)
 	idem_transaction_granted(question->key, action.history.generation, TIME_NONE, true);
 	idem_transaction_calling(question->key);
 	result = run_handler(handler, question->params);
+	if (result != NULL)
+		idem_digest_check(result);
 	idem_owner_complete(store, question->contract, question->key, action.history.generation, result);
 	return result;
 }

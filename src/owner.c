@@ -124,9 +124,12 @@ refuse_illegal(const Report *report, const Action *action, Reason reason)
 			 errhint("%s", hint)));
 }
 
+/* of a document that was dropped the digest is on record */
 static bool
-is_same_document(Jsonb *a, Jsonb *b)
+is_same_document(Jsonb *a, Jsonb *b, const Digest *dropped)
 {
+	if (dropped != NULL)
+		return a != NULL && idem_digest_is_of(dropped, a);
 	if (a == NULL || b == NULL)
 		return a == b;
 	return compareJsonbContainers(&a->root, &b->root) == 0;
@@ -147,12 +150,12 @@ check_repetition(const Report *report, const Action *action)
 {
 	const char *what = NULL;
 
-	if (report->call == CALL_COMPLETE && !is_same_document(report->document, action->result))
+	if (report->call == CALL_COMPLETE && !is_same_document(report->document, action->result, action->result_digest))
 		what = "result";
 	else if (report->call == CALL_COMPLETE && report->channel_ref != NULL &&
 			 !is_same_text(report->channel_ref, action->channel_ref))
 		what = "channel reference";
-	else if (report->call == CALL_REJECT && !is_same_document(report->document, action->error))
+	else if (report->call == CALL_REJECT && !is_same_document(report->document, action->error, action->result_digest))
 		what = "error";
 	if (what == NULL)
 		return;

@@ -46,4 +46,10 @@ row_text(const Datum *values, const bool *nulls, int n)
 	return nulls[n] ? NULL : DatumGetTextPP(values[n]);
 }
 
+static inline const Digest *
+row_digest(const Datum *values, const bool *nulls, int n)
+{
+	return nulls[n] ? NULL : DatumGetDigestP(values[n]);
+}
+
 #endif							/* IDEM_ROW_H */

@@ -40,7 +40,7 @@ enum							/* columns of idem_action */
 	ACTION_KEY = 1, ACTION_STATE, ACTION_LAST_CALL, ACTION_GENERATION, ACTION_REVISION,
 	ACTION_ATTEMPT, ACTION_DIGEST, ACTION_OCCURRED_AT, ACTION_CREATED_AT,
 	ACTION_UPDATED_AT, ACTION_PARAMS, ACTION_RESULT, ACTION_ERROR, ACTION_CHANNEL_REF,
-	ACTION_COLUMNS = ACTION_CHANNEL_REF
+	ACTION_RESULT_DIGEST, ACTION_COLUMNS = ACTION_RESULT_DIGEST
 };
 
 enum							/* columns of idem_lease */
@@ -201,6 +201,7 @@ read_action(Store *store, HeapTuple tuple, Action *action)
 	action->result = row_jsonb(values, nulls, ACTION_RESULT - 1);
 	action->error = row_jsonb(values, nulls, ACTION_ERROR - 1);
 	action->channel_ref = row_text(values, nulls, ACTION_CHANNEL_REF - 1);
+	action->result_digest = row_digest(values, nulls, ACTION_RESULT_DIGEST - 1);
 }
 
 static void

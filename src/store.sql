@@ -14,7 +14,8 @@ CREATE TABLE idem_action (
     params jsonb,
     result jsonb,
     error jsonb,
-    channel_ref text
+    channel_ref text,
+    result_digest idem_digest
 ) WITH (fillfactor = 70);
 
 COMMENT ON TABLE idem_action IS 'one row an action, kept after it is terminal; written by the functions of idem_action only';
@@ -23,6 +24,7 @@ COMMENT ON COLUMN idem_action.generation IS 'the fencing token: the newest gener
 COMMENT ON COLUMN idem_action.revision IS 'the revision of the contract under which the parameters were digested';
 COMMENT ON COLUMN idem_action.attempt IS 'grants so far';
 COMMENT ON COLUMN idem_action.digest IS 'of the parameters; null for an action cancelled before anybody asked for it, which equals any';
+COMMENT ON COLUMN idem_action.result_digest IS 'of the result or error that was dropped after the contract''s result_retention';
 
 CREATE TABLE idem_lease (
     key idem_key PRIMARY KEY,

@@ -14,7 +14,8 @@ enum
 {
 	VERDICT_OUTCOME, VERDICT_GENERATION, VERDICT_RESULT, VERDICT_ERROR, VERDICT_RETRY_AT,
 	VERDICT_ATTEMPT, VERDICT_STATE, VERDICT_LEASE_UNTIL, VERDICT_ABSENCE_CONCLUSIVE_AT,
-	VERDICT_CHANNEL, VERDICT_CHANNEL_REF, VERDICT_PARAMS, VERDICT_DIFFERS, VERDICT_COLUMNS
+	VERDICT_CHANNEL, VERDICT_CHANNEL_REF, VERDICT_PARAMS, VERDICT_DIFFERS, VERDICT_RESULT_DIGEST,
+	VERDICT_COLUMNS
 };
 
 Datum
@@ -39,6 +40,7 @@ idem_verdict_datum(const Home *home, const Verdict *verdict)
 	row_set_pointer(values, nulls, VERDICT_CHANNEL_REF, verdict->channel_ref);
 	row_set_pointer(values, nulls, VERDICT_PARAMS, verdict->params);
 	row_set_pointer(values, nulls, VERDICT_DIFFERS, verdict->differs);
+	row_set_pointer(values, nulls, VERDICT_RESULT_DIGEST, verdict->result_digest);
 
 	return idem_row_datum(home, values, nulls, VERDICT_COLUMNS);
 }

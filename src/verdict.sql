@@ -13,7 +13,8 @@ CREATE TYPE idem_verdict AS (
     channel text,
     channel_ref text,
     params jsonb,
-    differs text[]
+    differs text[],
+    result_digest idem_digest
 );
 
 COMMENT ON TYPE idem_verdict IS

@@ -50,23 +50,29 @@ static Statement select_operation = {
 	1, {TEXTOID}, SPI_OK_SELECT
 };
 
+/* only ever up, whatever the clock says */
+static Statement raise_watermark = {
+	"INSERT INTO %1$s.idem_watermark AS old (key, until) VALUES ($1, $2)"
+	" ON CONFLICT (key) DO UPDATE SET until = excluded.until"
+	" WHERE old.until OPERATOR(pg_catalog.<) excluded.until",
+	2, {TEXTOID, TIMESTAMPTZOID}, SPI_OK_INSERT
+};
+
 /*
  * The key of a watermark: tenant and name of the records, and a letter for
  * their kind, since operations and consumers have names of their own.  One
  * letter is never longer than an id, so the key is within its bound.
  */
 static IdemKey *
-watermark_key(const Question *question)
+watermark_key(ContractKind kind, const KeyParts *parts)
 {
-	KeyParts	parts;
 	StringInfoData key;
 
-	idem_key_split(question->key, &parts);
 	initStringInfo(&key);
-	appendBinaryStringInfo(&key, parts.tenant.bytes, parts.tenant.length);
+	appendBinaryStringInfo(&key, parts->tenant.bytes, parts->tenant.length);
 	appendStringInfoChar(&key, '/');
-	appendBinaryStringInfo(&key, parts.operation.bytes, parts.operation.length);
-	appendStringInfoString(&key, question->contract->kind == KIND_OPERATION ? "/a" : "/e");
+	appendBinaryStringInfo(&key, parts->operation.bytes, parts->operation.length);
+	appendStringInfoString(&key, kind == KIND_OPERATION ? "/a" : "/e");
 	return (IdemKey *) cstring_to_text_with_len(key.data, key.len);
 }
 
@@ -94,11 +100,14 @@ idem_watermark_close(Watermark *watermark)
 static void
 look(Watermark *watermark, const Question *question)
 {
-	IdemKey    *key = watermark_key(question);
+	KeyParts	parts;
+	IdemKey    *key;
 	HeapTuple	tuple;
 	bool		is_own;
 	bool		isnull;
 
+	idem_key_split(question->key, &parts);
+	key = watermark_key(question->contract->kind, &parts);
 	if (watermark->key != NULL && idem_key_compare(watermark->key, key) == 0)
 		return;
 	watermark->key = key;
@@ -176,4 +185,14 @@ idem_watermark_has_operation(const Home *home, const char *operation)
 
 	UnregisterSnapshot(latest);
 	return rows > 0;
+}
+
+/* in the transaction that deletes records of this tenant and name */
+void
+idem_watermark_raise(const Home *home, ContractKind kind, const KeyParts *parts, TimestampTz until)
+{
+	Datum		values[2] = {PointerGetDatum(watermark_key(kind, parts)),
+	TimestampTzGetDatum(until)};
+
+	idem_statement_run(&raise_watermark, home, values, NULL, InvalidSnapshot, NULL, NULL);
 }
