@@ -1,6 +1,6 @@
 /*
  * action.c
- *		Asking to act: submit, claim, reclaim, cancel; and looking.
+ *		Asking to act: submit, claim, reclaim, cancel.
  *
  * Thin: read the arguments, look, let state.c judge, tell the store, answer.
  * Whatever the store reports as changed is looked at again; the loops end
@@ -12,15 +12,12 @@
  * The store is opened before the contract is looked up: see define.c.
  */
 #include "idem_action.h"
-#include "row.h"
 
 #include "access/xact.h"
-#include "funcapi.h"
 #include "miscadmin.h"
 #include "tcop/utility.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
-#include "utils/tuplestore.h"
 
 typedef struct Ask
 {
@@ -652,46 +649,4 @@ idem_cancel(PG_FUNCTION_ARGS)
 	is_cancelled = cancel(&store, &ask.question, idem_argument_document(fcinfo, 1));
 	idem_store_close(&store);
 	PG_RETURN_BOOL(is_cancelled);
-}
-
-/* ---- looking ---- */
-
-PG_FUNCTION_INFO_V1(idem_status);
-Datum
-idem_status(PG_FUNCTION_ARGS)
-{
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	const IdemKey *key = idem_argument_key(fcinfo, 0);
-	Datum		values[14];
-	bool		nulls[14] = {false};
-	Home		home;
-	Store		store;
-	Action		action;
-
-	idem_home(fcinfo, &home);
-	idem_access_check(&home, key, ACCESS_ANY);
-	InitMaterializedSRF(fcinfo, 0);
-	idem_store_open(&store, &home, false);
-	if (idem_store_find(&store, key, &action))
-	{
-		const History *history = &action.history;
-
-		values[0] = PointerGetDatum(key);
-		values[1] = CStringGetTextDatum(idem_state_names[history->state]);
-		values[2] = Int64GetDatum(history->generation);
-		values[3] = Int32GetDatum(history->attempt);
-		row_set_pointer(values, nulls, 4, action.owner);
-		row_set_moment(values, nulls, 5, history->lease_until);
-		row_set_moment(values, nulls, 6, history->due_at);
-		row_set_pointer(values, nulls, 7, action.result);
-		row_set_pointer(values, nulls, 8, action.error);
-		row_set_pointer(values, nulls, 9, action.channel_ref);
-		row_set_pointer(values, nulls, 10, action.fingerprint.has_digest ? &action.fingerprint.digest : NULL);
-		row_set_moment(values, nulls, 11, action.created_at);
-		row_set_moment(values, nulls, 12, action.updated_at);
-		row_set_pointer(values, nulls, 13, action.result_digest);
-		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
-	}
-	idem_store_close(&store);
-	return (Datum) 0;
 }
