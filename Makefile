@@ -20,6 +20,7 @@ ROOMS = \
 	action \
 	owner \
 	once \
+	dispatch \
 	inbox \
 	guard \
 	transition \

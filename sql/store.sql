@@ -14,10 +14,10 @@ SELECT count(*)
 FROM pg_extension, unnest(ARRAY['idem_action', 'idem_lease', 'idem_contract', 'idem_era']) AS name
 WHERE extname = 'idem_action' AND name::regclass = ANY (extconfig);
 
--- the primary key is the only index, so that an update can stay on its page
-SELECT c.relname, count(*), bool_and(indisprimary)
+-- of an action the primary key is the only index, so that an update can stay on its page
+SELECT c.relname, indexrelid::regclass
 FROM pg_index i JOIN pg_class c ON c.oid = indrelid
-WHERE c.relname IN ('idem_action', 'idem_lease') GROUP BY 1 ORDER BY 1;
+WHERE c.relname IN ('idem_action', 'idem_lease') ORDER BY indexrelid::regclass::text;
 
 -- an external action has a lease row until it is terminal
 CREATE VIEW store_rows AS

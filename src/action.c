@@ -415,6 +415,31 @@ answer_known(Store *store, Ask *ask, const Action *action, Verdict *verdict)
 	return STORE_DONE;
 }
 
+/*
+ * Without waiting, and without an answer where nothing moves: held by somebody
+ * else or by this transaction, not due any more, finished.
+ */
+bool
+idem_action_take(Store *store, const Contract *contract, const IdemKey *key,
+				 text *owner, int64 lease, Verdict *verdict)
+{
+	Ask			ask = {.question = {.key = key,.contract = contract},.call = CALL_CLAIM,
+	.owner = owner,.lease = lease};
+	Action		action;
+	Judgement	judgement;
+
+	Assert(store->nowait);
+	if (!idem_action_find(store, contract, key, &action) || action.history.is_granted_here)
+		return false;
+	judgement = judge_claim(store, &ask, &action, GetCurrentTimestamp());
+	if (!is_move(&action, &judgement) ||
+		move_known(store, &ask, &action, verdict) != STORE_DONE ||
+		verdict->outcome == OUTCOME_BUSY)
+		return false;
+	idem_observe(contract, verdict->outcome);
+	return true;
+}
+
 /* another transaction holds the key, and the caller does not want to wait for it */
 static void
 answer_held(Store *store, const Ask *ask, const Action *action, Verdict *verdict)
@@ -466,14 +491,13 @@ open_ask(FunctionCallInfo fcinfo, Store *store, Ask *ask)
 	ask->question.contract = idem_contract_current(&home, KIND_OPERATION, ask->question.key);
 }
 
-static void
-refuse_local(const Ask *ask, const char *call)
+void
+idem_action_refuse_local(const Contract *contract, const char *call)
 {
-	if (ask->question.contract->is_local)
+	if (contract->is_local)
 		ereport(ERROR,
 				(errcode(ERRCODE_IDEM_ILLEGAL_TRANSITION),
-				 errmsg("operation \"%s\" is local and knows no %s",
-						ask->question.contract->name, call),
+				 errmsg("operation \"%s\" is local and knows no %s", contract->name, call),
 				 errdetail("A local action is never left for another transaction."),
 				 errhint("Claim and complete a local action in one transaction, or define the operation with effect => 'external'.")));
 }
@@ -492,7 +516,7 @@ idem_submit(PG_FUNCTION_ARGS)
 	ask.question.occurred_at = idem_argument_moment(fcinfo, 2, "occurred_at");
 	ask.transport = idem_argument_document(fcinfo, 3);
 	open_ask(fcinfo, &store, &ask);
-	refuse_local(&ask, "submit");
+	idem_action_refuse_local(ask.question.contract, "submit");
 	if (!ask.question.contract->keep_params)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -539,7 +563,7 @@ idem_reclaim(PG_FUNCTION_ARGS)
 	ask.question.key = idem_argument_key(fcinfo, 0);
 	ask.owner = idem_argument_label(fcinfo, 1, "owner");
 	open_ask(fcinfo, &store, &ask);
-	refuse_local(&ask, "reclaim");
+	idem_action_refuse_local(ask.question.contract, "reclaim");
 	ask.lease = idem_argument_lease(fcinfo, 2, ask.question.contract->lease);
 	answer_ask(&store, &ask, &verdict);
 	idem_store_close(&store);

@@ -165,4 +165,13 @@ idem_shared_memory(const char *name, Size size, void (*init) (void *memory))
 }
 #endif
 
+/* 18 counts what a scan does where EXPLAIN asks for it; delete with PostgreSQL 17 */
+#if PG_VERSION_NUM >= 180000
+#define idem_index_beginscan(relation, index, snapshot, nkeys) \
+	index_beginscan(relation, index, snapshot, NULL, nkeys, 0)
+#else
+#define idem_index_beginscan(relation, index, snapshot, nkeys) \
+	index_beginscan(relation, index, snapshot, nkeys, 0)
+#endif
+
 #endif							/* IDEM_COMPAT_H */

@@ -261,18 +261,25 @@ refuse_undefined(ContractKind kind, const char *name)
 					 "or effect => 'external' if a channel is called between two transactions.", literal)));
 }
 
-/* the contract in force for the middle part of a key; ID006 if there is none */
+/* the contract in force for a name; ID006 if there is none */
+const Contract *
+idem_contract_named(const Home *home, ContractKind kind, const char *name, int length)
+{
+	const Contract *contract = idem_contract_find(home, kind, name, length);
+
+	if (contract == NULL)
+		refuse_undefined(kind, pnstrdup(name, length));
+	return contract;
+}
+
+/* likewise for the middle part of a key */
 const Contract *
 idem_contract_current(const Home *home, ContractKind kind, const IdemKey *key)
 {
 	KeyParts	parts;
-	const Contract *contract;
 
 	idem_key_split(key, &parts);
-	contract = idem_contract_find(home, kind, parts.operation.bytes, parts.operation.length);
-	if (contract == NULL)
-		refuse_undefined(kind, pnstrdup(parts.operation.bytes, parts.operation.length));
-	return contract;
+	return idem_contract_named(home, kind, parts.operation.bytes, parts.operation.length);
 }
 
 /* the same contract as it was at a revision */

@@ -16,7 +16,7 @@
  *		loss							what may have been executed and forgotten
  *		transaction						what this transaction holds open
  *		verdict							the answer as a row
- *		action, owner, once				parse arguments, ask state, tell store
+ *		action, owner, once, dispatch	parse arguments, ask state, tell store
  *		witness							what others know of an action
  *
  * Modules are loaded RTLD_GLOBAL, so whatever is not static is prefixed
@@ -264,6 +264,8 @@ extern const char *const idem_contract_tables[];
 
 extern const Contract *idem_contract_find(const Home *home, ContractKind kind,
 										  const char *name, int length);
+extern const Contract *idem_contract_named(const Home *home, ContractKind kind,
+										   const char *name, int length);
 extern const Contract *idem_contract_current(const Home *home, ContractKind kind,
 											 const IdemKey *key);
 extern const Contract *idem_contract_revision(const Home *home, const Contract *current,
@@ -420,6 +422,16 @@ extern void idem_store_update_lease(Store *store, const Action *action);
 extern void idem_store_lock_writers(const Home *home);
 extern bool idem_store_has_operation(const Home *home, const char *operation);
 extern List *idem_store_in_flight(const Home *home);
+extern Relation idem_store_lease(Store *store);
+
+/* ---- due.c: what is due ---- */
+
+typedef struct Due Due;
+
+extern Due *idem_due_begin(Store *store, text *operation, TimestampTz now);
+extern const IdemKey *idem_due_next(Due *due);
+extern StoreResult idem_due_lock(Due *due);
+extern void idem_due_end(Due *due);
 
 /* ---- loss.c: commits that were lost ---- */
 
@@ -542,6 +554,9 @@ typedef struct Verdict
 	TimestampTz absence_conclusive_at;
 } Verdict;
 
+#define VERDICT_COLUMNS 14
+
+extern void idem_verdict_values(const Verdict *verdict, Datum *values, bool *nulls);
 extern Datum idem_verdict_datum(const Home *home, const Verdict *verdict);
 
 /* ---- action.c: asking to act ---- */
@@ -556,7 +571,12 @@ extern void idem_action_refuse_own(const IdemKey *key);
 extern void idem_action_refuse_unknown(const IdemKey *key);
 extern void idem_action_witness(Store *store, const Action *action, Call call,
 								Evidence *evidence);
+extern void idem_action_refuse_local(const Contract *contract, const char *call);
 extern char *idem_key_cstring(const IdemKey *key);
+
+/* claims an action on record by its key alone, where that changes anything */
+extern bool idem_action_take(Store *store, const Contract *contract, const IdemKey *key,
+							 text *owner, int64 lease, Verdict *verdict);
 
 /* the rest of a verdict, from what is on record now */
 extern void idem_action_answer(Store *store, const Contract *contract, const Action *action,

@@ -119,9 +119,9 @@ idem_store_open(Store *store, const Home *home, bool is_writer)
 	store->lease = NULL;
 }
 
-/* a terminal action never gets here */
-static Relation
-lease_table(Store *store)
+/* idem_lease; a terminal action has no business there */
+Relation
+idem_store_lease(Store *store)
 {
 	if (store->lease == NULL)
 		store->lease = idem_look_open(&store->home, "idem_lease", LEASE_COLUMNS, store->lock);
@@ -275,7 +275,7 @@ idem_store_find(Store *store, const IdemKey *key, Action *action)
 	{
 		read_action(store, tuple, action);
 		tuple = idem_state_is_terminal(action->history.state) ? NULL :
-			idem_look(lease_table(store), key, &is_lease_own);
+			idem_look(idem_store_lease(store), key, &is_lease_own);
 		if (HeapTupleIsValid(tuple))
 			read_lease(store, tuple, action);
 		else if (!action->is_own && !idem_state_is_terminal(action->history.state))
@@ -457,7 +457,7 @@ idem_store_insert(Store *store, Action *action)
 StoreResult
 idem_store_lock(Store *store, const Action *action)
 {
-	return idem_look_lock(lease_table(store), action->lease_tid, LockTupleExclusive, store->nowait);
+	return idem_look_lock(idem_store_lease(store), action->lease_tid, LockTupleExclusive, store->nowait);
 }
 
 /* keeps an action that was found from being purged until the transaction ends */

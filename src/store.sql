@@ -39,7 +39,11 @@ CREATE TABLE idem_lease (
     is_ambiguous boolean NOT NULL
 ) WITH (fillfactor = 50);
 
+CREATE INDEX idem_lease_due ON idem_lease
+    (idem_key_operation(key) COLLATE "C", lease_until, due_at);
+
 COMMENT ON TABLE idem_lease IS 'one row an action of an external operation that is not terminal: who owns it, when it is due, what its attempts did';
+COMMENT ON INDEX idem_lease_due IS 'what is due of an operation, oldest first: lapsed leases, and waits that are over';
 COMMENT ON COLUMN idem_lease.granted IS 'kind of the newest grant: execute, repeat or verify';
 COMMENT ON COLUMN idem_lease.call_until IS 'until when a call of the channel could last have started';
 COMMENT ON COLUMN idem_lease.is_ambiguous IS 'whether an attempt before the newest grant may have executed the action';

@@ -14,16 +14,16 @@ enum
 {
 	VERDICT_OUTCOME, VERDICT_GENERATION, VERDICT_RESULT, VERDICT_ERROR, VERDICT_RETRY_AT,
 	VERDICT_ATTEMPT, VERDICT_STATE, VERDICT_LEASE_UNTIL, VERDICT_ABSENCE_CONCLUSIVE_AT,
-	VERDICT_CHANNEL, VERDICT_CHANNEL_REF, VERDICT_PARAMS, VERDICT_DIFFERS, VERDICT_RESULT_DIGEST,
-	VERDICT_COLUMNS
+	VERDICT_CHANNEL, VERDICT_CHANNEL_REF, VERDICT_PARAMS, VERDICT_DIFFERS, VERDICT_RESULT_DIGEST
 };
 
-Datum
-idem_verdict_datum(const Home *home, const Verdict *verdict)
-{
-	Datum		values[VERDICT_COLUMNS];
-	bool		nulls[VERDICT_COLUMNS] = {false};
+StaticAssertDecl(VERDICT_RESULT_DIGEST + 1 == VERDICT_COLUMNS, "as many attributes as are returned");
 
+/* fills in VERDICT_COLUMNS of each */
+void
+idem_verdict_values(const Verdict *verdict, Datum *values, bool *nulls)
+{
+	memset(nulls, 0, VERDICT_COLUMNS * sizeof(bool));
 	values[VERDICT_OUTCOME] = CStringGetTextDatum(idem_outcome_names[verdict->outcome]);
 	values[VERDICT_GENERATION] = Int64GetDatum(verdict->generation);
 	row_set_pointer(values, nulls, VERDICT_RESULT, verdict->result);
@@ -41,6 +41,14 @@ idem_verdict_datum(const Home *home, const Verdict *verdict)
 	row_set_pointer(values, nulls, VERDICT_PARAMS, verdict->params);
 	row_set_pointer(values, nulls, VERDICT_DIFFERS, verdict->differs);
 	row_set_pointer(values, nulls, VERDICT_RESULT_DIGEST, verdict->result_digest);
+}
 
+Datum
+idem_verdict_datum(const Home *home, const Verdict *verdict)
+{
+	Datum		values[VERDICT_COLUMNS];
+	bool		nulls[VERDICT_COLUMNS];
+
+	idem_verdict_values(verdict, values, nulls);
 	return idem_row_datum(home, values, nulls, VERDICT_COLUMNS);
 }

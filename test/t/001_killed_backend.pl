@@ -15,6 +15,7 @@ $node->safe_psql(
 	CREATE TABLE ledger (key text);
 	SELECT idem_define_operation('CREDIT');
 	SELECT idem_define_operation('REFUND', effect => 'external', lease => '1 hour');
+	SELECT idem_define_operation('QUEUED', effect => 'external');
 	SELECT idem_define_operation('PAYOUT', effect => 'external', lease => '100 ms',
 		channel_queryable => true, absence_visible_after => '0');
 });
@@ -42,6 +43,11 @@ sub hold
 		'execute', "$id: external claim is granted");
 	is($holder->run("SELECT outcome FROM idem_submit('acme/REFUND/$id-submitted', '{}')"),
 		'accepted', "$id: external action is submitted");
+	$node->safe_psql('postgres', "SELECT idem_submit('acme/QUEUED/$id-queued', '{}')");
+	is($holder->run("SELECT key, outcome FROM idem_claim_next('QUEUED', 10)"),
+		"acme/QUEUED/$id-queued|execute", "$id: what is due is handed out");
+	is(answer($node, "SELECT count(*) FROM idem_claim_next('QUEUED', 10)"),
+		'0', "$id: and to nobody else");
 	is($holder->run("SELECT idem_complete('acme/REFUND/$id-reported', 1, '{}')"),
 		'', "$id: external action is completed");
 	return $holder;
@@ -67,6 +73,10 @@ sub check_nothing_left
 	is(state_of("acme/REFUND/$id-reported"), 'processing|1|1', "$id: its report is undone");
 	is(answer($node, "SELECT idem_complete('acme/REFUND/$id-reported', 1, '{}')"),
 		'', "$id: and is accepted again");
+	is( answer($node, "SELECT key, outcome, attempt FROM idem_claim_next('QUEUED', 10)"),
+		"acme/QUEUED/$id-queued|execute|1",
+		"$id: what was handed out is handed out again");
+	is(answer($node, "SELECT idem_complete('acme/QUEUED/$id-queued', 2)"), '', "$id: and done");
 	is(answer($node, "SELECT count(*) FROM idem_lease WHERE key::text LIKE '%$id%'"),
 		'0', "$id: no lease is left");
 }

@@ -112,7 +112,8 @@ foreach my $sql (
 
 my @life = (
 	[ q{outcome, generation FROM idem_submit('acme/REFUND/r-1'::text, '{}')}, 'accepted|0' ],
-	[ q{outcome, generation FROM idem_reclaim('acme/REFUND/r-1')}, 'execute|2' ],
+	[ q{outcome, generation FROM idem_claim_next('REFUND')}, 'execute|2' ],
+	[ q{outcome, generation FROM idem_reclaim('acme/REFUND/r-1')}, 'busy|0' ],
 	[ q{idem_renew('acme/REFUND/r-1', 2) > now()}, 't' ],
 	[ q{idem_mark_unknown('acme/REFUND/r-1', 2, '{}', '0')}, '' ],
 	[ q{outcome, generation FROM idem_claim('acme/REFUND/r-1'::varchar, '{}')}, 'verify|3' ],
