@@ -44,7 +44,6 @@ COMMIT;
 BEGIN;
 SELECT FROM idem_claim('case-c/CASE_CL/c2', '{}');
 SELECT FROM idem_claim('case-c/CASE_CX/c2', '{}');
-SELECT FROM idem_claim('case-c/CASE_CL/c2', '{"n": 1}');
 SELECT FROM idem_once('case-c/CASE_CL/c2', '{}');
 SELECT FROM idem_claim('case-c/CASE_CX/c2', '{}', nowait => true);
 SELECT FROM idem_submit('case-c/CASE_CX/c2', '{}');
