@@ -248,7 +248,8 @@ idem_observe_counters(ContractKind kind, const char *name, int length)
 static int
 counter_named(ContractKind kind, const char *column)
 {
-	const char *const *outcomes = kind == KIND_OPERATION ? idem_outcome_names : idem_consumption_names;
+	const char *const *outcomes = kind == KIND_OPERATION ?
+		idem_outcome_names : idem_consumption_names;
 	int			noutcomes = kind == KIND_OPERATION ? NOUTCOMES : NCONSUMPTIONS;
 
 	for (int i = 0; i < noutcomes; i++)

@@ -3,8 +3,8 @@
 CREATE FUNCTION idem_stat_operation(operation text,
     OUT execute bigint, OUT repeat bigint, OUT verify bigint, OUT accepted bigint,
     OUT succeeded bigint, OUT rejected bigint, OUT busy bigint, OUT review bigint,
-    OUT conflict bigint, OUT expired bigint, OUT takeover bigint, OUT stale bigint, OUT illegal bigint,
-    OUT result_conflict bigint, OUT stats_reset timestamptz)
+    OUT conflict bigint, OUT expired bigint, OUT takeover bigint, OUT stale bigint,
+    OUT illegal bigint, OUT result_conflict bigint, OUT stats_reset timestamptz)
     AS 'MODULE_PATHNAME' LANGUAGE c STABLE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION idem_stat_operation(text) IS
@@ -174,5 +174,5 @@ COMMENT ON VIEW idem_violations IS
 REVOKE ALL ON FUNCTION idem_stat_operation(text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION idem_stat_consumer(text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION idem_stat_reset() FROM PUBLIC;
-REVOKE ALL ON idem_stat_operations, idem_stat_consumers, idem_in_flight, idem_health, idem_violations
-    FROM PUBLIC;
+REVOKE ALL ON idem_stat_operations, idem_stat_consumers, idem_in_flight, idem_health,
+    idem_violations FROM PUBLIC;

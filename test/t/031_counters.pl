@@ -26,7 +26,8 @@ sub counted
 
 # ---- a backend that dies took part ----
 
-$node->safe_psql('postgres', q{SELECT idem_define_operation('CREDIT'), idem_define_consumer('stock')});
+$node->safe_psql('postgres',
+	q{SELECT idem_define_operation('CREDIT'), idem_define_consumer('stock')});
 my $session = session($node);
 $session->run('BEGIN');
 is($session->run(q{SELECT idem_once('acme/CREDIT/c-1', '{}')}), 't', 'first');
@@ -92,7 +93,8 @@ is(answer($node, $shared), ($nfree - 50) . '|0|', 'until there are no more');
 use_operations('postgres', $nfree - 49, $nfree - 40);
 is(answer($node, $shared), ($nfree - 50) . '|10|10', 'then the rest shares one');
 is(counted('succeeded', 'CREDIT'), '1', 'nobody lost his');
-is(answer($node, q{SELECT outcome FROM idem_consume('acme/stock/e-1', '{}')}), 'first', 'consumers too');
+is(answer($node, q{SELECT outcome FROM idem_consume('acme/stock/e-1', '{}')}),
+	'first', 'consumers too');
 is( answer($node, 'SELECT consumer, first FROM idem_stat_consumers ORDER BY 1'),
 	"(other consumers)|1\nstock|",
 	'have one for the rest');
@@ -109,10 +111,12 @@ $session->run(sprintf(q{SELECT idem_once('acme/OP-%d/4', '{}')}, $nfree - 40));
 $node->safe_psql('postgres', 'DROP DATABASE other');
 $session->run(sprintf(q{SELECT idem_once('acme/OP-%d/2', '{}')}, $nfree - 40));
 is(counted('execute', '(other operations)'), '12', 'shared before and after');
-is(answer($node, sprintf(q{SELECT idem_once('acme/OP-%d/3', '{}')}, $nfree - 41)), 't', 'a new session');
+is(answer($node, sprintf(q{SELECT idem_once('acme/OP-%d/3', '{}')}, $nfree - 41)),
+	't', 'a new session');
 is(counted('execute', 'OP-' . ($nfree - 41)), '1', 'has the slot of an operation that is gone');
 is(counted('execute', 'OP-1'), '0', 'and took it from nobody');
-is(answer($node, q{SELECT outcome FROM idem_consume('acme/stock/e-2', '{}')}), 'first', 'consumers too');
+is(answer($node, q{SELECT outcome FROM idem_consume('acme/stock/e-2', '{}')}),
+	'first', 'consumers too');
 is(answer($node, q{SELECT first FROM idem_stat_consumers WHERE consumer = 'stock'}), '1', 'again');
 $session->quit;
 
@@ -138,8 +142,10 @@ if (!$has_segments)
 	is($session->run(q{SELECT idem_once('acme/CREDIT/c-9', '{}')}), 'f', 'as ever');
 	like(slurp_file($node->logfile, $log), qr/idem_action counts nothing in this session/,
 		'the log tells');
-	is($session->run(q{SELECT execute, stats_reset FROM idem_stat_operations WHERE operation = 'CREDIT'}),
-		'|', 'what is not counted is null');
+	is( $session->run(
+			q{SELECT execute, stats_reset FROM idem_stat_operations WHERE operation = 'CREDIT'}),
+		'|',
+		'what is not counted is null');
 	is($session->run(q{SELECT idem_stat_reset()}), '', 'and there is nothing to be reset');
 	$session->quit;
 }
