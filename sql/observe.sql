@@ -74,6 +74,13 @@ SELECT outcome FROM idem_claim('ob/OBSERVED-OUT/1', '{}');
 SELECT outcome FROM idem_claim('ob/OBSERVED-OUT/1', '[]');
 SELECT observed_counts(to_jsonb(o)) FROM observed AS o WHERE operation = 'OBSERVED-OUT';
 
+-- what a dispatcher hands out is counted likewise, and nothing due is nothing counted
+SELECT outcome FROM idem_submit('ob/OBSERVED-OUT/8', '{}');
+SELECT key, outcome FROM idem_claim_next('OBSERVED-OUT', tenant => 'ob');
+SELECT idem_complete('ob/OBSERVED-OUT/8', 2);
+SELECT key, outcome FROM idem_claim_next('OBSERVED-OUT', tenant => 'ob');
+SELECT execute, accepted, busy FROM observed WHERE operation = 'OBSERVED-OUT';
+
 -- a takeover is a grant of what somebody still held
 SELECT outcome FROM idem_claim('ob/OBSERVED-OUT/2', '{}', owner => 'w');
 UPDATE idem_lease SET lease_until = now() - interval '1 minute' WHERE key = 'ob/OBSERVED-OUT/2';
