@@ -104,7 +104,7 @@ static Statement select_functions = {
 	2, {TEXTARRAYOID, BOOLOID}, SPI_OK_SELECT
 };
 
-/* likewise our types, without those of tables' rows */
+/* likewise our types; from 17 on arrays, and rows of tables, are members too */
 static Statement select_types = {
 	"SELECT pg_catalog.string_agg(pg_catalog.format_type(t.oid, NULL), ', ')"
 	" FROM pg_catalog.pg_extension e"
@@ -112,7 +112,10 @@ static Statement select_types = {
 	" JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) d.objid"
 	" WHERE e.extname OPERATOR(pg_catalog.=) 'idem_action'"
 	" AND d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_extension'::pg_catalog.regclass"
-	" AND d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_type'::pg_catalog.regclass",
+	" AND d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_type'::pg_catalog.regclass"
+	" AND t.typelem OPERATOR(pg_catalog.=) 0 AND (t.typrelid OPERATOR(pg_catalog.=) 0"
+	" OR EXISTS (SELECT FROM pg_catalog.pg_class c"
+	" WHERE c.oid OPERATOR(pg_catalog.=) t.typrelid AND c.relkind OPERATOR(pg_catalog.=) 'c'))",
 	0, {0}, SPI_OK_SELECT
 };
 
