@@ -183,6 +183,8 @@ SELECT ac_answer($$SELECT idem_define_operation('AC_NEW')$$);
 SELECT ac_answer($$SELECT idem_drop_operation('AC_LOCAL')$$);
 SELECT ac_answer($$SELECT idem_drop_operation('AC_NOBODY')$$);
 SELECT ac_answer($$SELECT idem_define_consumer('ac_new')$$);
+SELECT ac_answer($$SELECT idem_purge()$$);
+SELECT ac_answer($$SELECT idem_declare_loss(now() - interval '1 hour', now(), now())$$);
 RESET ROLE;
 SELECT idem_grant('regress_ac_op', 'operator', '*');
 SET ROLE regress_ac_op;
@@ -366,6 +368,20 @@ SELECT ac_answer($$SELECT ac_definer('ac_b/AC_REFUND/r-17')$$);
 SELECT ac_answer($$SELECT ac_superuser('ac_b/AC_REFUND/r-17')$$);
 SELECT ac_answer($$SELECT ac_defines()$$);
 SELECT ac_answer($$SELECT ac_definer('ac_c/AC_REFUND/r-17')$$);
+RESET SESSION AUTHORIZATION;
+-- looking for work is narrowed likewise
+SELECT idem_grant('regress_ac_star', 'application', '*');
+SELECT idem_submit('ac_b/AC_REFUND/due', '1'), idem_submit('ac_c/AC_REFUND/due', '1') \g /dev/null
+SET ROLE regress_ac_star;
+CREATE FUNCTION ac_takes() RETURNS SETOF text LANGUAGE sql SECURITY DEFINER
+    AS $$SELECT key::text FROM public.idem_claim_next('AC_REFUND', 10) WHERE key::text LIKE 'ac%/due' ORDER BY 1$$;
+RESET ROLE;
+SET SESSION AUTHORIZATION regress_ac_login;
+SELECT ac_takes();
+SET SESSION AUTHORIZATION regress_ac_none;
+SELECT ac_takes();
+RESET SESSION AUTHORIZATION;
+SELECT idem_revoke('regress_ac_star', 'application', '*');
 -- who is bound to nothing uses what he was lent
 SET SESSION AUTHORIZATION regress_ac_none;
 SELECT ac_definer('ac_b/AC_REFUND/r-17'), ac_superuser('ac_b/AC_REFUND/r-17');
