@@ -1,4 +1,5 @@
-# 090_readme.pl: README.md and the pages of doc/ and doc/patterns/ say what really happens.
+# 090_readme.pl: README.md and the pages of doc/, doc/patterns/ and doc/drivers/ say what really
+# happens.
 #
 # A page marks what is played with comments that nobody sees when it is rendered, each on the
 # line above a fenced block:
@@ -13,6 +14,9 @@
 # Each page has a database of its own, with the extension in it unless the page creates it, and
 # starts as the superuser with one window, number 1.  A block without an <!-- output --> must
 # run without an error.
+#
+# A block below <!-- from FILE NAME --> is what FILE has between its lines "doc: NAME" and
+# "doc: end": code of the drivers, which test/e2e runs.
 #
 # And nothing is left out: links lead to files and headings, README.md leads to every page, every
 # public function has its table and its page, every SQLSTATE of ours its paragraph.
@@ -210,15 +214,40 @@ sub check_links
 	is("@broken", '', "$page: its links lead to files and headings");
 }
 
+sub without_indent
+{
+	my $text = shift;
+	my ($indent) = sort { $a <=> $b } map { length } $text =~ /^([ \t]*)\S/mg;
+
+	return $text =~ s/^[ \t]{$indent}//mgr;
+}
+
+sub check_parts
+{
+	my $text = shift;
+	my $nparts = () = $text =~ /^<!-- from /mg;
+
+	while ($text =~ /^<!-- from (\S+) (\w+) -->\n```\w+\n(.*?)^```$/msg)
+	{
+		my ($file, $name, $shown) = ($1, $2, $3);
+		my ($part) = slurp_file($file) =~ /^[^\n]*\bdoc: $name\n(.*?)^[^\n]*\bdoc: end$/ms;
+
+		is($shown, trimmed(without_indent($part // '')), "$page: shows $name of $file");
+		$nparts--;
+	}
+	is($nparts, 0, "$page: every mark of a part has its block");
+}
+
 my $readme = slurp_file('README.md');
 
-foreach my $file ('README.md', sort glob 'doc/*.md doc/patterns/*.md')
+foreach my $file ('README.md', sort glob 'doc/*.md doc/patterns/*.md doc/drivers/*.md')
 {
 	my $text = slurp_file($file);
 
 	$page = $file;
 	like($readme, qr/\]\(\Q$file\E[)#]/, "README.md leads to $file") if $file ne 'README.md';
 	check_links($text);
+	check_parts($text);
 	next unless $text =~ /^<!-- run/m;
 	$database = lc($file) =~ s/\.md$//r =~ s/\W/_/gr;
 	$node->safe_psql('postgres', "CREATE DATABASE $database");
