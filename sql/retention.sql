@@ -302,3 +302,41 @@ SELECT count(*) > 3 AS taken, count(*) FILTER (WHERE idem_digest(result) IS NULL
 WHERE idem_key_operation(key) = 'PUR_DEEP';
 DROP FUNCTION ret_echo, ret_deep, ret_too_deep;
 SELECT idem_define_operation('PUR_X', 'external');
+
+-- 1,000 events replayed of which 5 have been purged and 5 carry another payload, and 3 that are new:
+-- the batch is on what is written, and what was on record is as it was
+SELECT idem_define_consumer('ret_replay', retention => '900 days'),
+       idem_define_operation('RET_REPLAY', 'external', retention => '900 days');
+CREATE TABLE ret_message AS
+SELECT i, idem_key('replay', 'ret_replay', 'e-' || i) AS key, jsonb_build_object('n', i) AS payload,
+       CASE WHEN i <= 5 THEN '2020-01-01 00:00Z' ELSE '2026-01-01 00:00Z' END::timestamptz AS occurred_at,
+       jsonb_build_object('offset', i) AS transport
+FROM generate_series(1, 1000) i;
+CREATE FUNCTION ret_consume_all(OUT outcome text, OUT events bigint) RETURNS SETOF record LANGUAGE sql AS $$
+    SELECT b.outcome, count(*)
+    FROM (SELECT array_agg(key ORDER BY i) AS keys, array_agg(payload ORDER BY i) AS payloads,
+                 array_agg(occurred_at ORDER BY i) AS moments, array_agg(transport ORDER BY i) AS transports
+          FROM ret_message) m,
+         LATERAL idem_consume_batch(keys, payloads, moments, transports) b
+    GROUP BY 1 ORDER BY 1
+$$;
+SELECT * FROM ret_consume_all();
+UPDATE idem_event SET recorded_at = '2020-01-01 00:00Z' WHERE occurred_at = '2020-01-01 00:00Z';
+SELECT events_deleted FROM idem_purge(name => 'ret_replay');
+CREATE TABLE ret_before AS SELECT * FROM idem_event WHERE idem_key_operation(key) = 'ret_replay';
+UPDATE ret_message SET payload = '{"n": 0}' WHERE i BETWEEN 6 AND 10;
+INSERT INTO ret_message
+SELECT i, idem_key('replay', 'ret_replay', 'e-' || i), '{}', '2026-01-01 00:00Z', '{}' FROM generate_series(1001, 1003) i;
+SELECT outcome FROM idem_submit('replay/RET_REPLAY/a-1', '1', '2026-01-01 00:00Z');
+BEGIN;
+SET LOCAL idem_action.replay_batch = 'rb-1';
+SELECT * FROM ret_consume_all();
+SELECT outcome FROM idem_claim('replay/RET_REPLAY/a-1', '2', '2026-01-01 00:00Z');
+SELECT outcome FROM idem_submit('replay/RET_REPLAY/a-2', '2', '2026-01-01 00:00Z');
+SELECT outcome FROM idem_submit('replay/RET_REPLAY/a-1', '1', '2026-01-01 00:00Z');
+COMMIT;
+SELECT key, replay_batch FROM idem_event WHERE replay_batch IS NOT NULL AND idem_key_tenant(key) = 'replay' ORDER BY key;
+SELECT count(*) AS as_before FROM ret_before b JOIN idem_event e ON (b::text) = (e::text);
+SELECT key, call, state, replay_batch FROM idem_evidence WHERE idem_key_tenant(key) = 'replay' ORDER BY key, recorded_at;
+DROP TABLE ret_message, ret_before;
+DROP FUNCTION ret_consume_all;

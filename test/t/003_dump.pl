@@ -62,8 +62,13 @@ $node->safe_psql(
 	SELECT idem_cancel('acme/REFUND/tombstone', '{"by": "customer"}');
 
 	-- and one whose records were deleted
-	SELECT idem_define_operation('PAST', retention => '1 day');
-	INSERT INTO idem_watermark VALUES ('acme/PAST/a', '2026-01-01 00:00+00');
+	SELECT idem_define_operation('PAST', retention => '1 us'),
+		idem_define_operation('PAST_RESULT', result_retention => '1 us'),
+		idem_define_consumer('past', retention => '1 us');
+	SELECT idem_once('acme/PAST/gone', '1', '2025-12-31 00:00+00'),
+		idem_call('acme/PAST_RESULT/kept', '1', 'public.echo'),
+		(idem_consume('acme/past/gone', '1', '2025-12-31 00:00+00')).outcome;
+	SELECT idem_purge();
 
 	-- a declared loss, as it stands there long after
 	INSERT INTO idem_loss VALUES ('2024-05-06 07:08:09+00', 'somebody', '2024-05-06 05:00+00',
@@ -178,6 +183,16 @@ sub check_continuation
 		"$database: an operator decides");
 	is( answer($server, q{SELECT idem_once('acme/PAST/gone', '1', '2025-12-31 00:00+00')}, $database),
 		'ID009', "$database: what was deleted is not new");
+	is( answer(
+			$server, q{SELECT outcome FROM idem_consume('acme/past/gone', '1', '2025-12-31 00:00+00')}, $database),
+		'expired', "$database: nor is an event");
+	is( answer(
+			$server, q{SELECT result_digest = idem_digest('1'::jsonb)
+				FROM idem_status('acme/PAST_RESULT/kept')}, $database),
+		't', "$database: of a result that was dropped the digest is there");
+	is( answer(
+			$server, q{SELECT actions_deleted, is_done FROM idem_purge(name => 'PAST')}, $database),
+		'0|t', "$database: purging goes on");
 	is(answer($server, q{SELECT idem_define_operation('CREDIT')}, $database),
 		'3', "$database: revisions go on");
 	is(era_of($server, $database), $era, "$database: the era is raised once");
