@@ -1,8 +1,9 @@
 -- check.sql
 --      What both sides must answer alike, or a comparison of their speed says nothing.
 --
--- Run by psql with the variable "side" set to "idem" or "rival"; the output of either is compared
--- with check.out.  Errors count by their SQLSTATE.
+-- Run by psql with the variable "side" set to "idem" or "rival", "evidence" to its table and
+-- "replay_batch" to its setting; the output of either is compared with check.out.  Errors count by
+-- their SQLSTATE.
 
 \set QUIET on
 \set VERBOSITY sqlstate
@@ -105,3 +106,29 @@ SELECT outcome FROM :claim('acme/SEND/c-9', '{"to": "b"}');
 SELECT :complete('acme/SEND/c-9', 1, '{"id": 6}');
 \echo :SQLSTATE
 ROLLBACK;
+
+\echo evidence of grants and moves, with transport, owner and replay batch
+BEGIN;
+SET LOCAL :replay_batch = 'b-1';
+SELECT outcome
+FROM :claim('acme/SEND/c-10', '{"to": "b"}', owner => 'w-1', transport => '{"n": 1}');
+COMMIT;
+SELECT :complete('acme/SEND/c-10', 1, '{"id": 7}', 'ref-7');
+SELECT call, outcome, state, generation, attempt, worker, role_name = current_user,
+    lease_until IS NOT NULL, detail, channel_ref, digest, transport, replay_batch, note
+FROM :evidence WHERE key = 'acme/SEND/c-10' ORDER BY recorded_at;
+\echo one row a conflict, at most sixteen
+SELECT outcome FROM :claim('acme/SEND/c-10', '{"to": 1}', owner => 'w-2');
+SELECT outcome FROM :claim('acme/SEND/c-10', '{"to": 1}', owner => 'w-3');
+SELECT call, state, generation, worker, digest IS NOT NULL
+FROM :evidence WHERE key = 'acme/SEND/c-10' AND call = 'conflict';
+SELECT count(v.outcome) FROM generate_series(1, 20) AS n
+CROSS JOIN LATERAL :claim('acme/SEND/c-10', jsonb_build_object('to', n)) AS v;
+SELECT count(*), count(DISTINCT digest)
+FROM :evidence WHERE key = 'acme/SEND/c-10' AND call = 'conflict';
+\echo none of local actions, and none is changed
+SELECT count(*) FROM :evidence WHERE key = 'acme/PAY/c-3' AND call <> 'conflict';
+UPDATE :evidence SET note = 'n';
+\echo :SQLSTATE
+DELETE FROM :evidence;
+\echo :SQLSTATE

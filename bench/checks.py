@@ -21,7 +21,12 @@ def inbox_form(side, consume, table, transition):
 
 # file of questions → who is asked → psql's variables; every form that is measured is asked
 ASKED_OF = {
-    'check': {side: {'side': side} for side in ('idem', 'rival')},
+    'check': {
+        'idem': {'side': 'idem', 'evidence': 'idem_evidence',
+                 'replay_batch': 'idem_action.replay_batch'},
+        'rival': {'side': 'rival', 'evidence': 'rival.evidence',
+                  'replay_batch': 'rival.replay_batch'},
+    },
     'check_inbox': {
         'idem': inbox_form('idem', 'idem_consume', 'orders.idem', "idem_transition('orders.idem',"),
         'rival': inbox_form('rival', 'rival_consume', 'orders.rival', 'rival_transition('),

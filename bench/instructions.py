@@ -22,6 +22,7 @@ WRITE = "PERFORM pg_logical_emit_message(true, '', '');"
 LOOPS = {
     'read': 'COMMIT;',
     'write': WRITE + ' COMMIT;',
+    'write twice': WRITE + ' COMMIT; ' + WRITE + ' COMMIT;',
     'abort': WRITE + ' ROLLBACK;',
 }
 DOCUMENTS = 10
@@ -100,8 +101,12 @@ def core(database, n):
         scenarios += [
             ('claim ' + side, calling(claim + ' ROLLBACK;', 'acme/PAY/a-')),
             ('claim+complete ' + side, calling(claim + complete + ' COMMIT;')),
+            # whoever reads a page first tidies it up, which is no cost of the answer
+            ('tidying', calling(calls.duplicate(side) + ' COMMIT;')),
             ('duplicate ' + side, calling(calls.duplicate(side) + ' COMMIT;')),
             ('once ' + side, calling(calls.once(side) + ' COMMIT;', 'acme/PAY/o-')),
+            ('external ' + side,
+             calling(claim + ' COMMIT; ' + complete + ' COMMIT;', 'acme/SEND/e-')),
         ]
     for side in ('extension', 'rival'):
         first = calls.claim(side) + calls.complete(side) + ' COMMIT;'
@@ -128,6 +133,7 @@ def core(database, n):
         'claim': net('claim', 'abort'),
         'claim+complete': net('claim+complete', 'write'),
         'once': net('once', 'write'),
+        'external': net('external', 'write twice'),
         'duplicate, params not kept': {side: found['lean ' + side] - found['loop read']
                                        for side in ('extension', 'rival')},
         'digest': {side: (found['digest ' + side] - found['document']) / DOCUMENTS

@@ -32,6 +32,7 @@ INSTRUCTION_LIMITS = (
     ('claim', 'rival', 0.95, 'first local claim'),
     ('claim+complete', 'rival', 0.95, 'local claim + complete'),
     ('once', 'rival', 0.90, 'idem_once, first time'),
+    ('external', 'rival', 0.90, 'external claim, commit, complete'),
     ('digest', 'rival', 0.80, 'idem_digest of six members'),
     ('consume', 'rival', 0.90, 'first consume of an event'),
     ('consume again', 'rival', 0.40, 'duplicate of an event'),

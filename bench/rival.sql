@@ -3,8 +3,9 @@
 --
 -- This is what an engineer who knows PostgreSQL would write instead of installing an extension: a
 -- table of actions whose primary key decides the winner, a lease only for what is in flight, and a
--- contract per operation with its revisions.  It answers claim, complete and once for local and
--- external operations; the moves that the measurement does not call are left out.
+-- contract per operation with its revisions, and evidence of what happened to external actions.  It
+-- answers claim, complete and once for local and external operations; the moves that the
+-- measurement does not call are left out.
 --
 -- Wherever two forms were possible both were measured and the cheaper one was taken:
 --  * The key is checked by an expression of the function and states are enums.  A CHECK constraint
@@ -13,6 +14,8 @@
 --    for a first call and makes a duplicate read it again; a join with the action costs more.
 --  * A choice that is seldom taken stands in an IF, not in a CASE: each transaction prepares every
 --    simple expression that it meets, whole.
+--  * A lease and its evidence are written by two statements; a WITH that writes both costs as much
+--    or more.
 --  * A verdict is one ROW() returned; filling it by RETURNING … INTO or OUT parameters costs more.
 --  * The functions are neither SECURITY DEFINER nor do they SET search_path: every name is
 --    qualified instead, and an application needs privileges on the tables.  The extension does
@@ -44,7 +47,8 @@ CREATE TYPE rival.verdict AS (
     channel text,
     channel_ref text,
     params jsonb,
-    differs text[]
+    differs text[],
+    result_digest bytea
 );
 
 CREATE TABLE rival.contract (
@@ -81,7 +85,8 @@ CREATE TABLE rival.action (
     channel_ref text,
     params jsonb,
     result jsonb,
-    error jsonb
+    error jsonb,
+    result_digest bytea
 ) WITH (fillfactor = 70);
 
 CREATE TABLE rival.lease (
@@ -92,6 +97,40 @@ CREATE TABLE rival.lease (
     first_granted_at timestamptz NOT NULL,
     last_call_until timestamptz NOT NULL
 ) WITH (fillfactor = 70);
+
+CREATE INDEX lease_due ON rival.lease (split_part(key, '/', 2), lease_until);
+
+CREATE TABLE rival.evidence (
+    key text COLLATE "C" NOT NULL,
+    recorded_at timestamptz NOT NULL,
+    call text NOT NULL,
+    outcome text,
+    state rival.state NOT NULL,
+    generation bigint NOT NULL,
+    attempt integer NOT NULL,
+    worker text,
+    role_name text NOT NULL,
+    lease_until timestamptz,
+    detail jsonb,
+    channel_ref text,
+    digest bytea,
+    transport jsonb,
+    replay_batch text,
+    note text
+);
+
+CREATE INDEX evidence_key ON rival.evidence (key, recorded_at);
+
+CREATE FUNCTION rival.keep_evidence() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE 'evidence is only added to' USING ERRCODE = 'object_not_in_prerequisite_state';
+END
+$$;
+
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON rival.evidence
+FOR EACH ROW EXECUTE FUNCTION rival.keep_evidence();
+CREATE TRIGGER append_only_all BEFORE TRUNCATE ON rival.evidence
+FOR EACH STATEMENT EXECUTE FUNCTION rival.keep_evidence();
 
 -- A JSON Pointer as the path that #> and #- take.
 CREATE FUNCTION rival.pointer_path(pointer text) RETURNS text[]
@@ -171,9 +210,30 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
         AND octet_length(key) <= 512
 $$;
 
+-- A conflict that is answered, unless it is on record or enough others are.
+CREATE FUNCTION rival.record_conflict(refused rival.action, given_digest bytea, owner text,
+                                      transport jsonb)
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM rival.action AS a WHERE a.key = refused.key FOR KEY SHARE;
+    PERFORM pg_advisory_xact_lock(hashtextextended(refused.key, 0));
+    IF (SELECT count(*) < 16 AND count(*) FILTER (WHERE e.digest = given_digest) = 0
+        FROM rival.evidence AS e WHERE e.key = refused.key AND e.call = 'conflict') THEN
+        INSERT INTO rival.evidence
+            (key, recorded_at, call, state, generation, attempt, worker, role_name, digest,
+             transport, replay_batch)
+        VALUES (refused.key, clock_timestamp(), 'conflict', refused.state, refused.generation,
+                refused.attempt, coalesce(owner, current_setting('application_name')),
+                current_user, given_digest, record_conflict.transport,
+                nullif(current_setting('rival.replay_batch', true), ''));
+    END IF;
+END
+$$;
+
 -- What may be done about an action that is on record, equal and not terminal.  An empty outcome
 -- means that the row moved meanwhile: look again.
-CREATE FUNCTION rival.take_over(key text, owner text, lease interval) RETURNS rival.verdict
+CREATE FUNCTION rival.take_over(key text, owner text, lease interval, transport jsonb)
+RETURNS rival.verdict
 LANGUAGE plpgsql AS $$
 DECLARE
     now_at timestamptz := clock_timestamp();
@@ -196,7 +256,7 @@ BEGIN
 
     verdict := ROW('review', 0, NULL, NULL, NULL, action.attempt, action.state, held.lease_until,
         held.last_call_until + contract.absence_visible_after, contract.channel,
-        action.channel_ref, NULL, NULL)::rival.verdict;
+        action.channel_ref, NULL, NULL, NULL)::rival.verdict;
     IF action.state = 'review' THEN
         RETURN verdict;
     END IF;
@@ -224,6 +284,12 @@ BEGIN
         WHERE a.key = take_over.key;
         DELETE FROM rival.lease AS l WHERE l.key = take_over.key;
         verdict.state := 'review';
+        INSERT INTO rival.evidence
+            (key, recorded_at, call, state, generation, attempt, worker, role_name, transport,
+             replay_batch)
+        VALUES (take_over.key, now_at, 'claim', 'review', action.generation, action.attempt,
+                held.owner, current_user, take_over.transport,
+                nullif(current_setting('rival.replay_batch', true), ''));
         RETURN verdict;
     END IF;
 
@@ -241,13 +307,21 @@ BEGIN
         granted_by = excluded.granted_by,
         last_call_until = CASE WHEN verdict.outcome = 'verify' THEN l.last_call_until
                                ELSE greatest(l.last_call_until, excluded.last_call_until) END;
+    INSERT INTO rival.evidence
+        (key, recorded_at, call, outcome, state, generation, attempt, worker, role_name,
+         lease_until, transport, replay_batch)
+    VALUES (take_over.key, now_at, 'claim', verdict.outcome, verdict.state, verdict.generation,
+            verdict.attempt, coalesce(owner, current_setting('application_name')), current_user,
+            granted_until, take_over.transport,
+            nullif(current_setting('rival.replay_batch', true), ''));
     verdict.lease_until := granted_until;
     RETURN verdict;
 END
 $$;
 
 CREATE FUNCTION rival_claim(key text, params jsonb, occurred_at timestamptz DEFAULT NULL,
-                            owner text DEFAULT NULL, lease interval DEFAULT NULL)
+                            owner text DEFAULT NULL, lease interval DEFAULT NULL,
+                            transport jsonb DEFAULT NULL)
 RETURNS rival.verdict LANGUAGE plpgsql AS $$
 DECLARE
     now_at timestamptz := clock_timestamp();
@@ -291,9 +365,16 @@ BEGIN
                 VALUES (rival_claim.key,
                         coalesce(rival_claim.owner, current_setting('application_name')),
                         granted_until, pg_current_xact_id(), now_at, granted_until);
+                INSERT INTO rival.evidence
+                    (key, recorded_at, call, outcome, state, generation, attempt, worker,
+                     role_name, lease_until, transport, replay_batch)
+                VALUES (rival_claim.key, now_at, 'claim', 'execute', 'processing', 1, 1,
+                        coalesce(rival_claim.owner, current_setting('application_name')),
+                        current_user, granted_until, rival_claim.transport,
+                        nullif(current_setting('rival.replay_batch', true), ''));
             END IF;
             RETURN ROW('execute', 1, NULL, NULL, NULL, 1, 'processing'::rival.state, granted_until,
-                       NULL, NULL, NULL, NULL, NULL)::rival.verdict;
+                       NULL, NULL, NULL, NULL, NULL, NULL)::rival.verdict;
         END IF;
 
         SELECT * INTO action FROM rival.action AS a WHERE a.key = rival_claim.key;
@@ -309,16 +390,19 @@ BEGIN
               AND c.revision = action.revision;
         END IF;
         IF given_digest IS DISTINCT FROM action.digest THEN
+            PERFORM rival.record_conflict(action, given_digest, rival_claim.owner,
+                                          rival_claim.transport);
             RETURN ROW('conflict', 0, NULL, NULL, NULL, action.attempt, action.state, NULL, NULL,
                        NULL, NULL, NULL,
-                       ARRAY(SELECT rival.differences(action.params, params)))::rival.verdict;
+                       ARRAY(SELECT rival.differences(action.params, params)),
+                       NULL)::rival.verdict;
         END IF;
         IF action.state IN ('succeeded', 'rejected') THEN
             RETURN ROW(action.state, 0, action.result, action.error, NULL, action.attempt,
-                       action.state, NULL, NULL, NULL, action.channel_ref, NULL,
-                       NULL)::rival.verdict;
+                       action.state, NULL, NULL, NULL, action.channel_ref, NULL, NULL,
+                       action.result_digest)::rival.verdict;
         END IF;
-        verdict := rival.take_over(key, owner, lease);
+        verdict := rival.take_over(key, owner, lease, transport);
         IF verdict.outcome IS NOT NULL THEN
             RETURN verdict;
         END IF;
@@ -328,7 +412,8 @@ $$;
 
 -- As rival_claim(), for a caller that expects a duplicate.
 CREATE FUNCTION rival_claim_again(key text, params jsonb, occurred_at timestamptz DEFAULT NULL,
-                                  owner text DEFAULT NULL, lease interval DEFAULT NULL)
+                                  owner text DEFAULT NULL, lease interval DEFAULT NULL,
+                                  transport jsonb DEFAULT NULL)
 RETURNS rival.verdict LANGUAGE plpgsql AS $$
 DECLARE
     stored_state rival.state;
@@ -338,13 +423,15 @@ DECLARE
     stored_result jsonb;
     stored_error jsonb;
     stored_channel_ref text;
+    stored_result_digest bytea;
     include text[];
     exclude text[];
     given_digest bytea;
 BEGIN
-    SELECT a.state, a.revision, a.digest, a.attempt, a.result, a.error, a.channel_ref
+    SELECT a.state, a.revision, a.digest, a.attempt, a.result, a.error, a.channel_ref,
+           a.result_digest
     INTO stored_state, stored_revision, stored_digest, stored_attempt, stored_result, stored_error,
-         stored_channel_ref
+         stored_channel_ref, stored_result_digest
     FROM rival.action AS a WHERE a.key = rival_claim_again.key;
     IF stored_state IN ('succeeded', 'rejected') THEN
         SELECT c.digest_include, c.digest_exclude INTO include, exclude
@@ -358,11 +445,11 @@ BEGIN
         END IF;
         IF given_digest = stored_digest THEN
             RETURN ROW(stored_state, 0, stored_result, stored_error, NULL, stored_attempt,
-                       stored_state, NULL, NULL, NULL, stored_channel_ref, NULL,
-                       NULL)::rival.verdict;
+                       stored_state, NULL, NULL, NULL, stored_channel_ref, NULL, NULL,
+                       stored_result_digest)::rival.verdict;
         END IF;
     END IF;
-    RETURN rival_claim(key, params, occurred_at, owner, lease);
+    RETURN rival_claim(key, params, occurred_at, owner, lease, transport);
 END
 $$;
 
@@ -371,6 +458,8 @@ CREATE FUNCTION rival_complete(key text, generation bigint, result jsonb DEFAULT
 RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     completed_effect rival.effect;
+    completed_attempt integer;
+    worker text;
     granted_by xid8;
     action rival.action;
 BEGIN
@@ -380,11 +469,18 @@ BEGIN
         updated_at = clock_timestamp()
     WHERE a.key = rival_complete.key AND a.generation = rival_complete.generation
       AND a.state IN ('processing', 'unknown', 'review')
-    RETURNING a.effect INTO completed_effect;
+    RETURNING a.effect, a.attempt INTO completed_effect, completed_attempt;
     IF FOUND THEN
         IF completed_effect = 'external' THEN
             DELETE FROM rival.lease AS l WHERE l.key = rival_complete.key
-            RETURNING l.granted_by INTO granted_by;
+            RETURNING l.owner, l.granted_by INTO worker, granted_by;
+            INSERT INTO rival.evidence
+                (key, recorded_at, call, state, generation, attempt, worker, role_name,
+                 channel_ref, replay_batch)
+            VALUES (rival_complete.key, clock_timestamp(), 'complete', 'succeeded',
+                    rival_complete.generation, completed_attempt, worker, current_user,
+                    rival_complete.channel_ref,
+                    nullif(current_setting('rival.replay_batch', true), ''));
             IF granted_by = pg_current_xact_id() THEN
                 RAISE 'external action "%" was granted in this transaction', key
                     USING ERRCODE = 'ID003', HINT = 'Commit the claim before calling the channel.';

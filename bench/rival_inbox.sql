@@ -10,7 +10,8 @@
 CREATE TYPE rival.consumption AS (
     outcome text,
     result jsonb,
-    differs text[]
+    differs text[],
+    result_digest bytea
 );
 
 CREATE TABLE rival.consumer (
@@ -33,7 +34,8 @@ CREATE TABLE rival.event (
     recorded_at timestamptz NOT NULL,
     params jsonb,
     result jsonb,
-    transport jsonb
+    transport jsonb,
+    result_digest bytea
 );
 
 -- What keeps an event from being recorded, said as an error.
@@ -88,7 +90,7 @@ BEGIN
              rival_consume.transport)
         ON CONFLICT DO NOTHING;
         IF FOUND THEN
-            RETURN ROW('first', NULL, NULL)::rival.consumption;
+            RETURN ROW('first', NULL, NULL, NULL)::rival.consumption;
         END IF;
 
         SELECT * INTO event FROM rival.event AS e WHERE e.key = rival_consume.key;
@@ -108,9 +110,10 @@ BEGIN
             RETURN ROW('conflict', NULL,
                        CASE WHEN event.params IS NOT NULL
                             THEN ARRAY(SELECT rival.differences(event.params, payload))
-                       END)::rival.consumption;
+                       END,
+                       NULL)::rival.consumption;
         END IF;
-        RETURN ROW('duplicate', event.result, NULL)::rival.consumption;
+        RETURN ROW('duplicate', event.result, NULL, event.result_digest)::rival.consumption;
     END LOOP;
 END
 $$;
@@ -123,11 +126,13 @@ DECLARE
     stored_revision integer;
     stored_digest bytea;
     stored_result jsonb;
+    stored_result_digest bytea;
     include text[];
     exclude text[];
     given_digest bytea;
 BEGIN
-    SELECT e.revision, e.digest, e.result INTO stored_revision, stored_digest, stored_result
+    SELECT e.revision, e.digest, e.result, e.result_digest
+    INTO stored_revision, stored_digest, stored_result, stored_result_digest
     FROM rival.event AS e WHERE e.key = rival_consume_again.key;
     IF FOUND THEN
         SELECT c.digest_include, c.digest_exclude INTO include, exclude
@@ -140,7 +145,7 @@ BEGIN
             given_digest := rival.digest(payload, include, exclude);
         END IF;
         IF given_digest = stored_digest THEN
-            RETURN ROW('duplicate', stored_result, NULL)::rival.consumption;
+            RETURN ROW('duplicate', stored_result, NULL, stored_result_digest)::rival.consumption;
         END IF;
     END IF;
     RETURN rival_consume(key, payload, occurred_at, transport);

@@ -15,14 +15,16 @@ DECLARE
     stored_result jsonb;
     stored_error jsonb;
     stored_channel_ref text;
+    stored_result_digest bytea;
 BEGIN
-    SELECT a.state, a.params, a.attempt, a.result, a.error, a.channel_ref
+    SELECT a.state, a.params, a.attempt, a.result, a.error, a.channel_ref, a.result_digest
     INTO stored_state, stored_params, stored_attempt, stored_result, stored_error,
-         stored_channel_ref
+         stored_channel_ref, stored_result_digest
     FROM rival.action AS a WHERE a.key = claim_kept.key;
     IF stored_state IN ('succeeded', 'rejected') AND stored_params = params THEN
         RETURN ROW(stored_state, 0, stored_result, stored_error, NULL, stored_attempt,
-                   stored_state, NULL, NULL, NULL, stored_channel_ref, NULL, NULL)::rival.verdict;
+                   stored_state, NULL, NULL, NULL, stored_channel_ref, NULL, NULL,
+                   stored_result_digest)::rival.verdict;
     END IF;
     RETURN rival_claim_again(key, params);
 END
