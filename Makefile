@@ -19,6 +19,7 @@ ROOMS = \
 	verdict \
 	action \
 	owner \
+	operators \
 	once \
 	dispatch \
 	inbox \

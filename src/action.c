@@ -53,7 +53,7 @@ idem_action_find(Store *store, const Contract *contract, const IdemKey *key, Act
  * own evidence, but for the message that led to it.
  */
 void
-idem_action_witness(Store *store, const Action *action, Call call, Evidence *evidence)
+idem_action_witness(Store *store, const Action *action, const char *call, Evidence *evidence)
 {
 	const History *history = &action->history;
 	bool		is_granted = history->state == STATE_PROCESSING;
@@ -61,7 +61,7 @@ idem_action_witness(Store *store, const Action *action, Call call, Evidence *evi
 	if (history->is_local && evidence->transport == NULL)
 		return;
 	evidence->key = action->key;
-	evidence->call = idem_call_names[call];
+	evidence->call = call;
 	evidence->outcome = is_granted ? idem_outcome_names[history->grant] : NULL;
 	evidence->state = history->state;
 	evidence->generation = history->generation;
@@ -91,6 +91,18 @@ idem_action_refuse_own(const IdemKey *key)
 			 errmsg("action \"%s\" is already claimed by this transaction", idem_key_cstring(key)),
 			 errdetail("Nobody waits for himself, and a handler does not reach its own key."),
 			 errhint("Use the generation of the first claim; idem_call completes its action itself. SELECT (idem_claim(...)).* calls the function once a column: write SELECT * FROM idem_claim(...).")));
+}
+
+/* what is put on record for others to claim by its key */
+void
+idem_action_refuse_no_params(const Contract *contract)
+{
+	if (!contract->keep_params)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("operation \"%s\" does not keep parameters", contract->name),
+				 errdetail("Whoever claims a submitted action by its key needs them."),
+				 errhint("Define the operation with keep_params => true.")));
 }
 
 /* fills in a record that nothing happened to yet, as far as is known */
@@ -250,7 +262,7 @@ after_write(Store *store, const Ask *ask, const Action *action, const Verdict *v
 	bool		is_local = ask->question.contract->is_local;
 	Evidence	evidence = {.transport = ask->transport};
 
-	idem_action_witness(store, action, ask->call, &evidence);
+	idem_action_witness(store, action, idem_call_names[ask->call], &evidence);
 	if (verdict->generation != 0)
 		idem_transaction_granted(action->key, verdict->generation, verdict->lease_until,
 								 is_local);
@@ -517,13 +529,7 @@ idem_submit(PG_FUNCTION_ARGS)
 	ask.transport = idem_argument_document(fcinfo, 3);
 	open_ask(fcinfo, &store, &ask);
 	idem_action_refuse_local(ask.question.contract, "submit");
-	if (!ask.question.contract->keep_params)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("operation \"%s\" does not keep parameters",
-						ask.question.contract->name),
-				 errdetail("Whoever claims a submitted action by its key needs them."),
-				 errhint("Define the operation with keep_params => true.")));
+	idem_action_refuse_no_params(ask.question.contract);
 	answer_ask(&store, &ask, &verdict);
 	idem_store_close(&store);
 	PG_RETURN_DATUM(idem_verdict_datum(&store.home, &verdict));
@@ -578,7 +584,7 @@ record_cancel(Store *store, const Action *action, StoreResult result)
 	Evidence	evidence = {0};
 
 	if (result == STORE_DONE)
-		idem_action_witness(store, action, CALL_CANCEL, &evidence);
+		idem_action_witness(store, action, idem_call_names[CALL_CANCEL], &evidence);
 	return result;
 }
 

@@ -567,9 +567,10 @@ extern void idem_action_birth(Store *store, Question *question, Action *action);
 extern void idem_action_bind(Store *store, const Contract *contract, Action *action);
 extern void idem_action_raise(Store *store, Action *action);
 extern Promise idem_action_promise(Store *store, const Contract *contract, const Action *action);
+extern void idem_action_refuse_no_params(const Contract *contract);
 extern void idem_action_refuse_own(const IdemKey *key);
 extern void idem_action_refuse_unknown(const IdemKey *key);
-extern void idem_action_witness(Store *store, const Action *action, Call call,
+extern void idem_action_witness(Store *store, const Action *action, const char *call,
 								Evidence *evidence);
 extern void idem_action_refuse_local(const Contract *contract, const char *call);
 extern char *idem_key_cstring(const IdemKey *key);

@@ -331,7 +331,7 @@ record_report(Store *store, const Report *report, const Action *action)
 
 	if (!idem_state_is_terminal(action->history.state))
 		evidence.detail = report->document;
-	idem_action_witness(store, action, report->call, &evidence);
+	idem_action_witness(store, action, idem_call_names[report->call], &evidence);
 }
 
 /* ---- the protocol ---- */

@@ -13,6 +13,7 @@ CREATE EXTENSION IF NOT EXISTS idem_action;
 SET session_replication_role = replica;		-- lets go of actions in flight
 DELETE FROM idem_lease WHERE idem_key_tenant(key) = 'case-o';
 DELETE FROM idem_action WHERE idem_key_tenant(key) = 'case-o';
+DELETE FROM idem_evidence WHERE idem_key_tenant(key) = 'case-o';
 RESET session_replication_role;
 CREATE FUNCTION pg_temp.pass(k idem_key, by interval) RETURNS void LANGUAGE sql AS $$
     UPDATE idem_lease SET granted_at = granted_at - by, lease_until = lease_until - by,
@@ -33,7 +34,7 @@ SELECT FROM idem_define_operation('CASE_OIQ', 'external', lease => '30 s',
                                   channel_idempotent => true,
                                   channel_key_ttl => '24 h', channel_queryable => true,
                                   absence_visible_after => '60 s');
-SELECT plan(101);
+SELECT plan(118);
 
 -- O1: the channel timed out; recovery without evidence, with "not found yet", with "found"
 SELECT is(pg_temp.ask('case-o/CASE_OQ/o1'), 'execute 1', 'O1: the first attempt');
@@ -353,5 +354,57 @@ SELECT FROM idem_define_operation('CASE_O10', 'external', channel => 'old',
                                   channel_idempotent => true,
     channel_key_ttl => '24 h', channel_queryable => true, absence_visible_after => '60 s');
 SELECT is(pg_temp.ask('case-o/CASE_O10/released'), 'review 0', 'O10: moved, and moved back');
+
+-- O5d: the success of a replaced owner, or what a webhook knows, arrives late with a reference
+SELECT is(pg_temp.ask('case-o/CASE_OQ/o5d'), 'execute 1', 'O5d: W1 is granted it, and pauses');
+SELECT pg_temp.pass('case-o/CASE_OQ/o5d', '2 min');
+SELECT is(pg_temp.ask('case-o/CASE_OQ/o5d'), 'verify 2', 'O5d: W2 asks, and does not find it');
+SELECT throws_ok($$SELECT idem_complete('case-o/CASE_OQ/o5d', 1, '1', 'ref-5')$$, 'ID002', NULL,
+                 'O5d: late state is not welcome');
+SELECT lives_ok($$SELECT idem_add_evidence('case-o/CASE_OQ/o5d', 1, '{"http": 200}', 'ref-5')$$,
+                'O5d: late evidence is');
+SELECT throws_ok($$SELECT idem_absent('case-o/CASE_OQ/o5d', 2)$$, 'ID003', NULL,
+                 'O5d: absent would contradict it');
+SELECT throws_ok($$SELECT idem_release('case-o/CASE_OQ/o5d', 2)$$, 'ID003', NULL,
+                 'O5d: so would a release');
+SELECT pg_temp.pass('case-o/CASE_OQ/o5d', '30 days');
+SELECT is(pg_temp.ask('case-o/CASE_OQ/o5d'), 'verify 3', 'O5d: nobody is granted execute any more');
+SELECT is((SELECT state || channel_ref FROM idem_status('case-o/CASE_OQ/o5d')), 'processingref-5',
+          'O5d: the reference is on record');
+SELECT FROM pg_temp.ask('case-o/CASE_O/o5d-unknown');
+SELECT FROM pg_temp.ask('case-o/CASE_O/o5d-pending');
+SELECT FROM idem_mark_unknown('case-o/CASE_O/o5d-unknown', 1, NULL, '0'),
+            idem_release('case-o/CASE_O/o5d-pending', 1, NULL, '0');
+SELECT FROM idem_add_evidence('case-o/CASE_O/o5d-unknown', NULL, NULL, 'ref-6');
+SELECT FROM idem_add_evidence('case-o/CASE_O/o5d-pending', NULL, NULL, 'ref-7');
+SELECT is(idem_cancel('case-o/CASE_O/o5d-pending'), false, 'O5d: nor is it cancelled');
+SELECT is(pg_temp.ask('case-o/CASE_O/o5d-unknown'), 'verify 2',
+          'O5d: from a webhook, while unknown: whoever comes verifies, whatever the contract');
+SELECT is(pg_temp.ask('case-o/CASE_O/o5d-pending'), 'verify 2', 'O5d: and while pending');
+SELECT FROM idem_escalate('case-o/CASE_O/o5d-pending', 2);
+SELECT is((SELECT channel_refs::text || is_in_doubt FROM idem_review
+           WHERE key = 'case-o/CASE_O/o5d-pending'), '{ref-7}true',
+          'O5d: an operator sees the reference');
+SELECT FROM idem_resolve('case-o/CASE_O/o5d-pending', 2, 'pending', 'it is another shop''s');
+SELECT is(pg_temp.ask('case-o/CASE_O/o5d-pending'), 'execute 4',
+          'O5d: and sets it aside by resolving to pending');
+
+-- S2: released or unknown, dead-lettered, replayed with the same ids
+SELECT FROM pg_temp.ask('case-o/CASE_O/s2-released');
+SELECT FROM pg_temp.ask('case-o/CASE_OQ/s2-unknown');
+SELECT FROM idem_release('case-o/CASE_O/s2-released', 1, NULL, '0'),
+            idem_mark_unknown('case-o/CASE_OQ/s2-unknown', 1, NULL, '0');
+BEGIN;
+SET LOCAL idem_action.replay_batch = 'rb-1';
+SELECT pg_temp.ask('case-o/CASE_O/s2-released') AS s2_released,
+       pg_temp.ask('case-o/CASE_OQ/s2-unknown') AS s2_unknown \gset
+COMMIT;
+SELECT is(:'s2_released'::text, 'execute 2', 'S2: what was released is executed, under a new generation');
+SELECT is(:'s2_unknown'::text, 'verify 2', 'S2: what is unknown is verified');
+SELECT is((SELECT string_agg(generation || coalesce(replay_batch, ''), ' ' ORDER BY recorded_at)
+           FROM idem_evidence WHERE key = 'case-o/CASE_O/s2-released'), '1 1 2rb-1',
+          'S2: the batch is in the evidence of the replay only');
+SELECT is((SELECT count(*) FROM idem_evidence WHERE replay_batch = 'rb-1'
+           AND idem_key_tenant(key) = 'case-o'), 2::bigint, 'S2: for both');
 
 SELECT * FROM finish();

@@ -40,7 +40,7 @@ my %names = map { /(idem_\w+)/ => 1 } @writers;
 ok($names{$_}, "$_ is among those who write")
   foreach map { "idem_$_" }
   qw(submit claim reclaim claim_next renew complete reject mark_unknown release absent escalate
-  cancel resolve add_evidence once call define_operation drop_operation declare_loss grant revoke grant_replay);
+  cancel resolve add_evidence once call define_operation drop_operation declare_loss admit grant revoke grant_replay);
 
 my @calls = (
 	"SELECT idem_claim('acme/CREDIT/r-1', '{\"amount\": 10}')",    # though nothing is to write
