@@ -20,7 +20,8 @@ CREATE FUNCTION next_keys(operation text, max_rows integer DEFAULT 100, tenant t
     SELECT string_agg(idem_key_id(n.key), ' ' ORDER BY n.nth), string_agg(DISTINCT n.outcome, ' ')
     FROM ROWS FROM (idem_claim_next(operation, max_rows, tenant => tenant)) WITH ORDINALITY
         AS n (key, outcome, generation, result, error, retry_at, attempt, state, lease_until,
-              absence_conclusive_at, channel, channel_ref, params, differs, nth) $$;
+              absence_conclusive_at, channel, channel_ref, params, differs,
+              result_digest, nth) $$;
 
 -- nothing is due
 SELECT * FROM idem_claim_next('NEXT');
@@ -38,7 +39,7 @@ SELECT idem_complete('d/NEXT/1', 2);
 -- its columns are the key and those of idem_verdict
 SELECT p.attname, v.attname, format_type(p.type, NULL) = format_type(v.atttypid, v.atttypmod) AS same
 FROM (SELECT unnest(proargnames[6:]) AS attname, unnest(proallargtypes[6:]) AS type,
-             generate_series(0, 13) AS n
+             generate_series(0, 14) AS n
       FROM pg_proc WHERE proname = 'idem_claim_next') AS p
 FULL JOIN (SELECT * FROM pg_attribute WHERE attrelid = 'idem_verdict'::regclass AND attnum > 0) AS v
 ON v.attnum = p.n ORDER BY p.n;
