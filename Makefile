@@ -26,6 +26,7 @@ ROOMS = \
 	guard \
 	transition \
 	fence \
+	progress \
 	observe
 OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*.c)))
 

@@ -46,6 +46,7 @@ static const struct
 	{"idem_may_see_all", ACCESS_ANY},
 	{"idem_status", ACCESS_ANY},
 	{"idem_history", ACCESS_ANY},
+	{"idem_progress_committable", ACCESS_ANY},
 
 	{"idem_submit", APPLICATION},
 	{"idem_claim", APPLICATION},
@@ -66,6 +67,10 @@ static const struct
 	{"idem_unconsume", APPLICATION},
 	{"idem_transition", APPLICATION},
 	{"idem_fence", APPLICATION},
+	{"idem_progress_assign", APPLICATION},
+	{"idem_progress_fetched", APPLICATION},
+	{"idem_progress_done", APPLICATION},
+	{"idem_progress_advance", APPLICATION},
 
 	{"idem_escalate", APPLICATION | OPERATOR},
 	{"idem_cancel", APPLICATION | OPERATOR},

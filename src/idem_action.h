@@ -530,6 +530,7 @@ extern bool idem_transaction_holds(const IdemKey *key, int64 generation);
 extern void idem_transaction_calling(const IdemKey *key);
 extern bool idem_transaction_is_calling(const IdemKey *key);
 extern void idem_transaction_wrote_external(void);
+extern void idem_transaction_granted_partition(void);
 extern void idem_transaction_check_start(void);
 extern void idem_transaction_started(void);
 extern void idem_transaction_rebuilds(void);
@@ -587,5 +588,50 @@ extern void idem_action_answer(Store *store, const Contract *contract, const Act
 
 extern void idem_owner_complete(Store *store, const Contract *contract, const IdemKey *key,
 								int64 generation, Jsonb *result);
+
+/* ---- partition.c: the record of how far a consumer has come in a partition ---- */
+
+typedef struct Partition
+{
+	Home		home;			/* where it is */
+	Relation	relation;		/* idem_progress, locked until the transaction
+								 * ends */
+	Relation	offsets;		/* idem_progress_offset, likewise */
+	const IdemKey *key;			/* tenant/consumer/topic/partition */
+	int64		generation;		/* of the newest owner */
+	text	   *epoch;			/* life of the topic */
+	ArrayType  *former_epochs;	/* text[], the oldest first */
+	bool		is_placed;		/* there is a position */
+	int64		position;		/* the owner was delivered what is below */
+	int64		delivered;		/* somebody was; no lower than position */
+	int64		lowest;			/* no offset below is open */
+	ItemPointerData tid;		/* of the row that was found */
+} Partition;
+
+/* modes of its lock */
+#define PARTITION_LOCK_WORK		RowExclusiveLock	/* shared by workers, and
+													 * by one who fetches */
+#define PARTITION_LOCK_FETCH	ShareUpdateExclusiveLock	/* who fetches */
+#define PARTITION_LOCK_ASSIGN	ExclusiveLock	/* shared with nobody */
+
+typedef struct OpenOffset
+{
+	int64		offset;			/* in the partition */
+	ItemPointerData tid;		/* of its row */
+} OpenOffset;
+
+extern void idem_partition_open(Partition *partition, const Home *home, const IdemKey *key,
+								bool is_writer);
+extern void idem_partition_close(Partition *partition);
+extern void idem_partition_lock(const Partition *partition, LOCKMODE mode);
+extern bool idem_partition_look(Partition *partition);
+extern bool idem_partition_find(Partition *partition);
+extern OpenOffset *idem_partition_read(const Partition *partition, int64 from, int64 until,
+									   int max, int *n);
+extern bool idem_partition_committable(const Partition *partition, int64 *next_offset);
+extern void idem_partition_flush(void);
+extern void idem_partition_write(const Partition *partition, bool is_new);
+extern void idem_partition_add(const Partition *partition, const int64 *offsets, int n);
+extern int64 idem_partition_remove(const Partition *partition, OpenOffset *offsets, int n);
 
 #endif							/* IDEM_ACTION_H */

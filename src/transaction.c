@@ -12,7 +12,8 @@
  *	- A transaction that wrote an external action waits for its commit record
  *	  whatever synchronous_commit says, since a channel is called on the
  *	  strength of it; and it cannot be prepared, since nobody could tell when
- *	  the grant begins.
+ *	  the grant begins.  One that granted a partition waits likewise, since a
+ *	  crash that forgets the generation would have it granted twice.
  *
  * Each entry remembers the subtransaction that claimed and the one that
  * closed, so that rolling back to a savepoint withdraws claims made in it
@@ -49,6 +50,7 @@ static int	searched = 0;		/* where the last search ended */
 typedef enum Mark
 {
 	MARK_EXTERNAL,				/* wrote an external action */
+	MARK_PARTITION,				/* granted a partition of a log */
 	MARK_REBUILD,				/* consumed under a rebuilding consumer */
 	MARK_STARTED,				/* started a side effect */
 	NMARKS
@@ -171,7 +173,8 @@ check_prepare(void)
 static void
 wait_for_commit(void)
 {
-	if (is_marked(MARK_EXTERNAL) && synchronous_commit < SYNCHRONOUS_COMMIT_ON)
+	if ((is_marked(MARK_EXTERNAL) || is_marked(MARK_PARTITION)) &&
+		synchronous_commit < SYNCHRONOUS_COMMIT_ON)
 		set_config_option("synchronous_commit", "on", PGC_USERSET, PGC_S_SESSION,
 						  GUC_ACTION_LOCAL, true, 0, false);
 }
@@ -341,6 +344,12 @@ void
 idem_transaction_wrote_external(void)
 {
 	set_mark(MARK_EXTERNAL);
+}
+
+void
+idem_transaction_granted_partition(void)
+{
+	set_mark(MARK_PARTITION);
 }
 
 static void

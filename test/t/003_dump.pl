@@ -70,6 +70,13 @@ $node->safe_psql(
 		(idem_consume('acme/past/gone', '1', '2025-12-31 00:00+00')).outcome;
 	SELECT idem_purge();
 
+	-- a partition with offsets that are open and done
+	SELECT idem_define_consumer('stock');
+	SELECT idem_progress_assign('acme/stock/orders/3', 'former');
+	SELECT idem_progress_assign('acme/stock/orders/3');
+	SELECT idem_progress_fetched('acme/stock/orders/3', 2, '{100,101,102}');
+	SELECT idem_progress_done('acme/stock/orders/3', 2, '{101}');
+
 	-- a declared loss, as it stands there long after
 	INSERT INTO idem_loss VALUES ('2024-05-06 07:08:09+00', 'somebody', '2024-05-06 05:00+00',
 		'2024-05-06 06:00+00', '2024-05-07 06:00+00', 'failover');
@@ -85,7 +92,7 @@ sub records
 
 	return answer($server, join(';', map { "SELECT '$_', t::text FROM $_ t ORDER BY 2" }
 			qw(idem_access idem_action idem_lease idem_contract idem_era idem_consumer idem_event
-			idem_evidence idem_fence idem_loss idem_watermark)), $database);
+			idem_evidence idem_fence idem_loss idem_progress idem_progress_offset idem_watermark)), $database);
 }
 
 my $records = records($node, 'postgres');
@@ -193,6 +200,20 @@ sub check_continuation
 	is( answer(
 			$server, q{SELECT actions_deleted, is_done FROM idem_purge(name => 'PAST')}, $database),
 		'0|t', "$database: purging goes on");
+	is( answer(
+			$server, q{SELECT idem_progress_done('acme/stock/orders/3', 2, '{100}');
+			SELECT * FROM idem_progress_assign('acme/stock/orders/3');}, $database),
+		"\n$floor|102",
+		"$database: a partition goes on where it was, in the era");
+	is( answer(
+			$server,
+			"SELECT idem_progress_fetched('acme/stock/orders/3', $floor, '{100,101,102,103}')",
+			$database),
+		'{102,103}',
+		"$database: what was done is not handed out again");
+	is( answer(
+			$server, q{SELECT idem_progress_assign('acme/stock/orders/3', 'former')}, $database),
+		'ID003', "$database: a former epoch is known");
 	is(answer($server, q{SELECT idem_define_operation('CREDIT')}, $database),
 		'3', "$database: revisions go on");
 	is(era_of($server, $database), $era, "$database: the era is raised once");

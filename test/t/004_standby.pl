@@ -17,6 +17,10 @@ $primary->safe_psql(
 	SELECT idem_call('acme/CREDIT/r-1', '{"amount": 10}', 'public.echo');
 	SELECT idem_claim('acme/REFUND/r-1', '{"amount": 10}', owner => 'worker');
 	SELECT idem_submit('acme/REFUND/r-2', '{"amount": 10}');
+	SELECT idem_define_consumer('stock');
+	SELECT idem_progress_assign('acme/stock/orders/3');
+	SELECT idem_progress_fetched('acme/stock/orders/3', 1, '{100,101}');
+	SELECT idem_progress_done('acme/stock/orders/3', 1, '{100}');
 });
 $primary->backup('backup');
 my $standby = PostgreSQL::Test::Cluster->new('standby');
@@ -34,13 +38,15 @@ my @writers = split /\n/, answer(
 	FROM pg_depend d JOIN pg_proc p ON p.oid = d.objid
 	WHERE d.classid = 'pg_proc'::regclass AND d.deptype = 'e'
 		AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'idem_action')
-		AND p.provolatile = 'v' AND p.prorettype <> 'trigger'::regtype AND p.proname NOT IN ('idem_status', 'idem_history', 'idem_stat_reset')
+		AND p.provolatile = 'v' AND p.prorettype <> 'trigger'::regtype AND p.proname NOT IN (
+			'idem_status', 'idem_history', 'idem_stat_reset', 'idem_progress_committable')
 	ORDER BY 1});
 my %names = map { /(idem_\w+)/ => 1 } @writers;
 ok($names{$_}, "$_ is among those who write")
   foreach map { "idem_$_" }
   qw(submit claim reclaim claim_next renew complete reject mark_unknown release absent escalate
-  cancel resolve add_evidence once call define_operation drop_operation declare_loss admit grant revoke grant_replay);
+  cancel resolve add_evidence once call define_operation drop_operation declare_loss admit grant revoke grant_replay
+  progress_assign progress_fetched progress_done progress_advance);
 
 my @calls = (
 	"SELECT idem_claim('acme/CREDIT/r-1', '{\"amount\": 10}')",    # though nothing is to write
@@ -65,6 +71,8 @@ my @questions = (
 		'pending|0||t'
 	],
 	[ q{SELECT count(*) FROM idem_status('acme/REFUND/nobody')}, '0' ],
+	[ q{SELECT idem_progress_committable('acme/stock/orders/3')}, '101' ],
+	[ q{SELECT record_offset FROM idem_progress_open}, '101' ],
 	[ q{SELECT state, worker FROM idem_history('acme/REFUND/r-1')}, 'processing|worker' ],
 	[
 		q{SELECT key, state, owner, is_lapsed, is_due FROM idem_in_flight ORDER BY key},

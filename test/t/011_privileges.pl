@@ -37,7 +37,7 @@ my @tables = split /\n/, answer(
 	ORDER BY c.relname});
 is("@tables",
 	'idem_access idem_action idem_consumer idem_contract idem_era idem_event idem_evidence idem_fence'
-	  . ' idem_lease idem_loss idem_purge_position idem_watermark',
+	  . ' idem_lease idem_loss idem_progress idem_progress_offset idem_purge_position idem_watermark',
 	'the tables');
 
 # every function that SQL can call, with nulls that are not known when it is planned
