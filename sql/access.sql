@@ -344,7 +344,13 @@ RESET SESSION AUTHORIZATION;
 
 -- a session that is bound does not get away from it: not by a role that it sets
 SELECT idem_grant('regress_ac_login', 'monitor', 'ac_c');
+-- (what was allowed to the same role in another session does not count)
+SET ROLE regress_ac_b;
+SELECT state FROM idem_status('ac_b/AC_REFUND/r-17');
 SET SESSION AUTHORIZATION regress_ac_login;
+SET ROLE regress_ac_b;
+SELECT ac_answer($$SELECT idem_status('ac_b/AC_REFUND/r-17')$$);
+RESET ROLE;
 SELECT state FROM idem_status('ac_c/AC_REFUND/r-17');
 SET ROLE regress_ac_b;
 SELECT ac_answer($$SELECT idem_status('ac_b/AC_REFUND/r-17')$$);
