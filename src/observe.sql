@@ -54,14 +54,15 @@ COMMENT ON VIEW idem_stat_consumers IS
 CREATE VIEW idem_in_flight WITH (security_barrier) AS
 SELECT f.key, f.tenant, f.operation, f.state, f.granted, f.owner, f.generation, f.attempt,
     extract(epoch FROM f.now - f.created_at)::float8 AS age_seconds,
-    f.updated_at AS since, f.granted_at, f.first_granted_at, f.lease_until, f.is_lapsed, f.retry_at,
+    f.since, f.granted_at, f.first_granted_at, f.lease_until, f.is_lapsed, f.retry_at,
     f.state IN ('pending', 'unknown') AND f.is_past AS is_due,
     f.is_ambiguous OR f.channel_ref IS NOT NULL
         OR (f.is_lapsed AND f.granted IN ('execute', 'repeat')) AS is_in_doubt,
     f.last_call, f.channel_ref
 FROM (
     SELECT l.key, idem_key_tenant(l.key) AS tenant, idem_key_operation(l.key) AS operation,
-        a.state, a.last_call, a.generation, a.attempt, a.created_at, a.updated_at, a.channel_ref,
+        a.state, a.last_call, a.generation, a.attempt, a.created_at, a.channel_ref,
+        coalesce(a.moved_at, a.updated_at) AS since,
         l.owner, l.granted, l.granted_at, l.first_granted_at, l.lease_until, l.due_at AS retry_at,
         l.is_ambiguous, n.now,
         a.state = 'processing' AND (l.lease_until <= n.now
@@ -71,7 +72,13 @@ FROM (
         CROSS JOIN (SELECT statement_timestamp() AS now) AS n
         CROSS JOIN LATERAL (
             SELECT b.state, b.last_call, b.generation, b.attempt, b.created_at, b.updated_at,
-                b.channel_ref
+                b.channel_ref,
+                /* a reference that is reported later updates the record, and is no move */
+                CASE b.state WHEN 'review' THEN (
+                    SELECT max(e.recorded_at)
+                    FROM idem_evidence AS e
+                    WHERE e.key = l.key AND e.call = b.last_call AND e.state = b.state
+                ) END AS moved_at
             FROM idem_action AS b
             WHERE b.key = l.key
             OFFSET 0
