@@ -34,8 +34,8 @@ def is_(found, wanted, name):
 
 
 class Channel:
-    def __init__(self, ledger):
-        self.process = subprocess.Popen([sys.executable, "-B", PROGRAM, ledger],
+    def __init__(self, ledger, *how):
+        self.process = subprocess.Popen([sys.executable, "-B", PROGRAM, ledger, *how],
                                         stdout=subprocess.PIPE, text=True)
         self.address = self.process.stdout.readline().split()[-1]
 
@@ -83,7 +83,16 @@ def promises(channel):
     is_(channel.request("POST", "/refunds", "nonsense", "a/b/3")[0], 400,
         "so is one that is no JSON")
     is_(channel.paid(), ["a/b/1"], "one refund was paid")
+    is_((channel.pay("a/b/4", 1001)[0], channel.find("a/b/4")[0]), (403, 404),
+        "more than it ever pays is refused, and not paid")
     is_(channel.request("GET", "/elsewhere")[0], 404, "there is nothing elsewhere")
+
+
+def forgets(channel):
+    answers = [channel.pay("a/b/1", 10), channel.pay("a/b/1", 10)]
+    is_([status for status, _ in answers], [201, 201], "forgetful: each call is paid")
+    is_(channel.paid(), ["a/b/1", "a/b/1"], "forgetful: and both are in the ledger")
+    is_(channel.find("a/b/1"), (200, answers[1][1]), "forgetful: it can be asked by key")
 
 
 def faults(channel):
@@ -148,9 +157,12 @@ def main():
             promises(channel)
             faults(channel)
             hold(channel)
-            is_(channel.request("GET", "/control")[1]["received"], {"POST": 14, "GET": 7},
+            is_(channel.request("GET", "/control")[1]["received"], {"POST": 15, "GET": 8},
                 "requests are counted, whatever became of them")
             channel = ledger(channel, path)
+            channel.kill()
+            channel = Channel(os.path.join(directory, "forgetful"), "forgetful")
+            forgets(channel)
         finally:
             channel.kill()
     print("1..%d" % count)

@@ -8,7 +8,10 @@ output: "listening on 127.0.0.1:PORT".  What it has paid stands in its ledger, a
 file of one JSON object a line.  A line is on disk before the answer is sent, and
 the ledger is read when the service starts, so it outlives a crash of the service.
 
-    python3 channel.py LEDGER
+    python3 channel.py LEDGER [forgetful]
+
+A forgetful channel pays whenever it is asked to: it does not recognize a key that comes
+again, which makes a second call seen in the ledger.
 
 The service:
 
@@ -16,6 +19,7 @@ The service:
         201  {"reference": ..., "key": KEY, "request": ...}: paid, once.  The same key
              with the same body gets the first answer again, and nothing is paid
         422  the key was used with another body
+        403  the amount is more than it ever pays, so nothing is paid, now or later
         400  no key, or no JSON object
     GET /refunds/KEY        KEY is percent-encoded, slashes too
         200  what POST answered
@@ -51,37 +55,43 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote
 
+LIMIT = 1000                                # of an amount
 FAULTS = ("lose", "hold", "slow", "drop", "refuse")
 
 
 class Ledger:
-    """What was paid, by key.  The file is the truth, the dictionary a copy of it."""
+    """What was paid.  The file is the truth, the rest a copy of it."""
 
-    def __init__(self, path):
+    def __init__(self, path, is_forgetful=False):
         self.lock = threading.Lock()
-        self.entries = {}
+        self.is_forgetful = is_forgetful
+        self.lines = []                     # all that was paid
+        self.entries = {}                   # by key, what was paid last
         self.file = open(path, "ab+")
         self.file.seek(0)
         end = 0
         for line in self.file:
             if not line.endswith(b"\n"):
                 break                       # the service died while it wrote this line
-            entry = json.loads(line)
-            self.entries[entry["key"]] = entry
+            self.remember(json.loads(line))
             end += len(line)
         self.file.truncate(end)
 
+    def remember(self, entry):
+        self.lines.append(entry)
+        self.entries[entry["key"]] = entry
+
     def pay(self, key, request):
-        """The entry of the key; it is made unless it is there."""
+        """The entry of the key; it is made unless it is there, and recognized."""
         with self.lock:
-            entry = self.entries.get(key)
+            entry = None if self.is_forgetful else self.entries.get(key)
             if entry is None:
-                reference = "re_%06d" % (len(self.entries) + 1)
+                reference = "re_%06d" % (len(self.lines) + 1)
                 entry = {"reference": reference, "key": key, "request": request}
                 self.file.write(json.dumps(entry).encode() + b"\n")
                 self.file.flush()
                 os.fsync(self.file.fileno())
-                self.entries[key] = entry
+                self.remember(entry)
             return entry
 
     def find(self, key):
@@ -90,7 +100,7 @@ class Ledger:
 
     def all(self):
         with self.lock:
-            return list(self.entries.values())
+            return list(self.lines)
 
 
 class Control:
@@ -191,6 +201,8 @@ class Handler(BaseHTTPRequestHandler):
     def pay(self, key, request):
         if not key or request is None:
             return 400, {"error": "an Idempotency-Key and a JSON object are needed"}
+        if request.get("amount", 0) > LIMIT:
+            return 403, {"error": "more than is ever paid"}
         entry = self.server.ledger.pay(key, request)
         if entry["request"] != request:
             return 422, {"error": "the key was used with another request"}
@@ -227,16 +239,16 @@ class Handler(BaseHTTPRequestHandler):
 class Channel(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, ledger_path):
+    def __init__(self, ledger_path, is_forgetful):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.ledger = Ledger(ledger_path)
+        self.ledger = Ledger(ledger_path, is_forgetful)
         self.control = Control()
 
 
 def main():
-    if len(sys.argv) != 2:
-        sys.exit("usage: channel.py LEDGER")
-    with Channel(sys.argv[1]) as channel:
+    if len(sys.argv) < 2 or sys.argv[2:] not in ([], ["forgetful"]):
+        sys.exit("usage: channel.py LEDGER [forgetful]")
+    with Channel(sys.argv[1], len(sys.argv) == 3) as channel:
         print("listening on 127.0.0.1:%d" % channel.server_address[1], flush=True)
         channel.serve_forever()
 

@@ -116,6 +116,7 @@ packages_missing() {
         command -v pg_prove >/dev/null || echo libtap-parser-sourcehandler-pgtap-perl
         command -v prove >/dev/null || echo perl
         perl -MIPC::Run -e 1 2>/dev/null || echo libipc-run-perl
+        python3 -c 'import psycopg' 2>/dev/null || echo python3-psycopg
         command -v promtool >/dev/null || echo prometheus
         command -v prometheus-postgres-exporter >/dev/null || echo prometheus-postgres-exporter
     fi
