@@ -191,6 +191,12 @@ def fill(database, rows):
         CHECKPOINT;""" % (names, values, rows, key))
 
 
+def submit_due(database, rows):
+    """Puts so many external actions on record that are due at once."""
+    server.sql(database, calls.loop('PERFORM idem_submit(k, p); COMMIT;', 1, rows, 'acme/SEND/d-')
+               + 'CHECKPOINT;')
+
+
 def duplicate_latency(database, rows, which, seconds):
     """Microseconds of a duplicate, as a client sees them; WHICH says of which stored action."""
     count, key = {'newest': (ASKED, '%d - :n' % (rows + 1)),

@@ -146,6 +146,18 @@ def core(database, n):
     return result
 
 
+def dispatching(database, taken, n):
+    """Instructions of one call that hands out so many actions; the server must be stopped.
+
+    Each call is rolled back, so that the same ones are due for the next.
+    """
+    found = measure(database, [
+        ('loop', calling(LOOPS['abort'])),
+        ('call', calling("SELECT count(*) INTO v FROM idem_claim_next('SEND', %d); ROLLBACK;"
+                         % taken))], n)
+    return found['call'] - found['loop']
+
+
 def duplicates(database, rows, n):
     """Instructions of one duplicate among so many stored actions; the server must be stopped.
 

@@ -43,6 +43,7 @@ INSTRUCTION_LIMITS = (
     ('transition', 'rival', 0.90, 'idem_transition, applied'),
 )
 LARGE_LIMIT = 1.5
+DUE, TAKEN, DUE_LIMIT = 1000, 10, 1.3
 HOT_LIMIT = 0.99
 RETRY_LIMIT = 0.01
 GROWTH_LIMIT = 1024 * 1024
@@ -138,6 +139,7 @@ def section_large():
         progress('storing %s actions' % number(rows))
         server.create_database(database)
         checks.fill(database, rows)
+        checks.submit_due(database, DUE)
     runs = {'few': lambda: checks.duplicate_latency('bench_few', FEW_ROWS, 'newest', DURATION)}
     for which in checks.WHICH:
         runs[which] = lambda which=which: checks.duplicate_latency('bench_many', ROWS, which,
@@ -147,6 +149,8 @@ def section_large():
     server.stop()
     few, many = (instructions.duplicates(database, rows, CALLS)
                  for database, rows in STORED.items())
+    due_few, due_many = (instructions.dispatching(database, TAKEN, min(CALLS, 100))
+                         for database in STORED)
     server.start()
     finding('duplicate among %s actions, against %s: %.2f times the instructions (%s, %s), '
             'at most %.1f' % (number(ROWS), number(FEW_ROWS), many / few, number(many),
@@ -154,6 +158,10 @@ def section_large():
             many / few <= LARGE_LIMIT)
     finding('in time, against %.0f µs: ' % quickest['few'] + ', '.join(
         '%.2f times (%s)' % (quickest[which] / quickest['few'], which) for which in checks.WHICH))
+    finding('%d of %s due actions beside %s finished ones, against %s: %.2f times the instructions '
+            '(%s, %s), at most %.1f'
+            % (TAKEN, number(DUE), number(ROWS), number(FEW_ROWS), due_many / due_few,
+               number(due_many), number(due_few), DUE_LIMIT), due_many / due_few <= DUE_LIMIT)
     for database in STORED:
         server.drop_database(database)
 
