@@ -30,6 +30,7 @@ FIRST, SECOND = str((ERA << 32) + 1), str((ERA << 32) + 2)
 SET_UP = """
     SELECT idem_define_operation('REFUND', effect => 'external', channel_queryable => true,
         absence_visible_after => '1 hour');
+    SELECT idem_define_operation('STAMPED', effect => 'external', retention => '1000 years');
     SELECT idem_define_operation('CREDIT', effect => 'local');
     SELECT idem_define_consumer('stock');
     CREATE TABLE refund (key text, amount bigint, reference text);
@@ -74,9 +75,9 @@ SCRIPT = (
     ("a dozen times, since some prepare what comes more than five times",
      ("many", 12, "$T/REFUND/r-1", {"amount": 10}, AT), {"answer": "succeeded"}),
 
-    ("a claim with a short lease", ("claim", "$T/REFUND/r-2", {"amount": 7}, None, 0.5),
+    ("a claim with a short lease", ("claim", "$T/REFUND/r-2", {"amount": 7}, None, 2),
      {"outcome": "execute", "generation": FIRST}),
-    ("its end", ("wait", 1), None),
+    ("its end", ("wait", 2.5), None),
     ("taking it over", ("claim", "$T/REFUND/r-2", {"amount": 7}, None, 60),
      {"outcome": "verify", "generation": SECOND, "attempt": "2"}),
     ("the late owner completes", ("complete", "$T/REFUND/r-2", FIRST, {}, "re_2", 7),
@@ -128,8 +129,8 @@ SCRIPT = (
 
 # what the books must hold in the end, for each tenant
 BOOKS = (
-    ("SELECT idem_key_id(key) AS id, amount, reference FROM refund WHERE idem_key_tenant(key) = '$T'"
-     " ORDER BY 1", [{"id": "r-1", "amount": 10, "reference": "re_1"},
+    ("SELECT idem_key_id(key) AS id, amount, reference FROM refund"
+     " WHERE idem_key_tenant(key) = '$T' ORDER BY 1", [{"id": "r-1", "amount": 10, "reference": "re_1"},
                      {"id": "r-2", "amount": 7, "reference": "re_2"}],
      "each refund is booked once, and none by an owner who was refused"),
     ("SELECT idem_key_id(key) AS id, amount FROM credit WHERE idem_key_tenant(key) = '$T'"
@@ -149,11 +150,12 @@ BOOKS = (
 class Driver:
     """How the program of a driver is run, and what is peculiar to it."""
 
-    def __init__(self, name, command, error_class, prepares):
+    def __init__(self, name, command, error_class, prepares, mistakes):
         self.name = name
         self.command = command
         self.error_class = error_class      # of an error whose SQLSTATE the driver does not know
         self.prepares = prepares            # named statements at the server, by itself
+        self.mistakes = mistakes            # what its page warns of, and what comes of it
 
 
 def drivers():
@@ -163,14 +165,17 @@ def drivers():
     python = ["/usr/bin/python3"]
     return (
         Driver("psycopg3", python + [os.path.join(HERE, "with_psycopg3.py")],
-               "DatabaseError", True),
+               "DatabaseError", True,
+               {"json": "42883", "dict": "ProgrammingError", "savepoint": "ID003"}),
         Driver("psycopg2", python + [os.path.join(HERE, "with_psycopg2.py")],
-               "DatabaseError", False),
+               "DatabaseError", False, {"dict": "ProgrammingError", "jsons": "42883"}),
         Driver("node-pg", ["node", os.path.join(e2e.downloads(), "with_node_pg.js")],
-               "DatabaseError", False),
+               "DatabaseError", False,
+               {"array": "22P02", "number": "conflict", "date": "conflict"}),
         Driver("jdbc", ["java", "-Xshare:auto", "-cp", JDBC + ":" + java, "WithJdbc"],
-               "PSQLException", True),
-        Driver("pgx", [os.path.join(e2e.downloads(), "with_pgx")], "PgError", True),
+               "PSQLException", True, {"uncast": "42883", "null": "0"}),
+        Driver("pgx", [os.path.join(e2e.downloads(), "with_pgx")], "PgError", True,
+               {"number": "conflict"}),
     )
 
 
@@ -269,6 +274,8 @@ def direct_story(all_drivers):
     programs = open_programs(all_drivers, "direct", os.environ["PGPORT"])
     play(programs, "direct")
     for program in programs:
+        e2e.equal(program.ask("mistakes", "$T/STAMPED/m-1", AT), program.driver.mistakes,
+                  "%s: what its page warns of" % program.driver.name)
         program.ask("many", 12, "$T/REFUND/r-1", {"amount": 10}, AT)
         e2e.equal(program.ask("prepared")["answer"] != "0", program.driver.prepares,
                   "%s prepares named statements %s" % (
@@ -334,18 +341,16 @@ def named_statements_story(all_drivers):
     if follows_statements():
         e2e.note("this PgBouncer can follow named statements")
         return
-    pooler = Pooler("statements", 1)
     for driver in (driver for driver in all_drivers if driver.prepares):
-        first, second = (Program(driver, driver.name + "-pooled", pooler.port) for _ in range(2))
+        pooler = Pooler("statements-" + driver.name, 1)
+        programs = [Program(driver, driver.name + "-pooled", pooler.port) for _ in range(2)]
         answers = [program.ask("many", 12, "$T/REFUND/r-1", {"amount": 10}, AT)
-                   for program in (first, second)]
+                   for program in programs]
         e2e.equal([answers[0].get("answer"), answers[1].get("sqlstate")], ["succeeded", "42P05"],
                   "%s: named statements of two clients collide in a pool" % driver.name)
-        first.end()
-        second.end()
-        e2e.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '%s'"
-                    % ROLE)
-    pooler.stop()
+        for program in programs:
+            program.end()
+        pooler.stop()
 
 
 def consume(connection, event):

@@ -272,6 +272,26 @@ public class WithJdbc {
         }
     }
 
+    /** What comes of what the page warns of. */
+    static String mistakes(Connection connection, String key, OffsetDateTime occurredAt)
+            throws SQLException {
+        String uncast = "none";
+        try (PreparedStatement claim = connection.prepareStatement(
+                "SELECT outcome FROM idem_claim(?, ?, ?)")) {
+            claim.setString(1, key);
+            claim.setString(2, "{}");
+            claim.setObject(3, occurredAt);
+            claim.execute();
+        } catch (SQLException error) {
+            uncast = error.getSQLState();
+        }
+        try (PreparedStatement nothing = connection.prepareStatement("SELECT NULL::bigint")) {
+            ResultSet rows = nothing.executeQuery();
+            rows.next();
+            return "uncast=" + uncast + "\tnull=" + rows.getLong(1);
+        }
+    }
+
     /* ---- the protocol ---- */
 
     static Long number(String word) {
@@ -329,6 +349,8 @@ public class WithJdbc {
                 return done(many(connection, number(w[1]).intValue(), w[2], w[3], time(w[4])));
             case "prepared":
                 return done(prepared(connection));
+            case "mistakes":
+                return mistakes(connection, w[1], time(w[2]));
             default:
                 throw new IllegalArgumentException(w[0]);
         }

@@ -67,6 +67,7 @@ COMMANDS = {
     "bindings": ("text", "json", "time"),
     "many": ("bigint", "text", "json", "time"),
     "prepared": (),
+    "mistakes": ("text", "time"),
 }
 
 

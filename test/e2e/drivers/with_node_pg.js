@@ -147,6 +147,25 @@ async function prepared(client) {
     return rows[0].count;
 }
 
+/* what comes of what the page warns of */
+async function mistakes(client, key, occurredAt) {
+    const outcome = async (id, params, at) => {
+        try {
+            return (await claim(client, key + id, params, at)).outcome;
+        } catch (error) {
+            return error.code;
+        }
+    };
+    const exact = '{"amount": 9007199254740993}';
+    await outcome('-number', exact, occurredAt);
+    await outcome('-date', {}, occurredAt);
+    return {
+        array: await outcome('-array', ['a', 'b'], occurredAt),
+        number: await outcome('-number', JSON.parse(exact), occurredAt),
+        date: await outcome('-date', {}, new Date(occurredAt)),
+    };
+}
+
 /* ---- the protocol ---- */
 
 const text = (word) => word;
@@ -172,6 +191,7 @@ const COMMANDS = {
     bindings: [bindings, text, json, time],
     many: [many, number, text, json, time],
     prepared: [prepared],
+    mistakes: [mistakes, text, time],
 };
 
 function shown(value) {

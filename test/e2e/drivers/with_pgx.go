@@ -226,6 +226,17 @@ func prepared(ctx context.Context, conn *pgx.Conn) (count int64, err error) {
 	return count, err
 }
 
+// What comes of what the page warns of.
+func mistakes(ctx context.Context, conn *pgx.Conn, key string, occurredAt *time.Time) (row, error) {
+	exact := `{"amount": 9007199254740993}`
+	_, err := claim(ctx, conn, key, exact, occurredAt, nil)
+	if err != nil {
+		return "", err
+	}
+	verdict, err := claim(ctx, conn, key, document(exact), occurredAt, nil)
+	return row("number=" + verdict.Outcome), err
+}
+
 // ---- the protocol ----
 
 func joined(set map[string]bool) string {
@@ -352,6 +363,8 @@ func answer(ctx context.Context, conn *pgx.Conn, w []string) (told any, err erro
 		return many(ctx, conn, *number(w[1]), w[2], document(w[3]), moment(w[4]))
 	case "prepared":
 		return prepared(ctx, conn)
+	case "mistakes":
+		return mistakes(ctx, conn, w[1], moment(w[2]))
 	}
 	return nil, errors.New("unknown command " + w[0])
 }

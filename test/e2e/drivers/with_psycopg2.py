@@ -137,6 +137,22 @@ def prepared(connection):
         return cursor.fetchone()["count"]
 
 
+def mistakes(connection, key, occurred_at):
+    """What comes of what the page warns of."""
+
+    def failure(statement, arguments):
+        try:
+            with connection, connection.cursor() as cursor:
+                cursor.execute(statement, arguments)
+        except psycopg2.Error as error:
+            return error.pgcode or type(error).__name__
+        return "none"
+
+    return {"dict": failure("SELECT outcome FROM idem_claim(%s, %s, %s)", (key, {}, occurred_at)),
+            "jsons": failure("SELECT outcome FROM idem_consume_batch(%s, %s)",
+                             ([key], [Json({})]))}
+
+
 def error_fields(error):
     return {"sqlstate": error.pgcode, "class": type(error).__name__}
 

@@ -6,6 +6,8 @@ with_psycopg3.py: the driver program for psycopg 3; doc/drivers/psycopg3.md show
 import json
 import sys
 
+from psycopg.types.json import Json
+
 import protocol
 # doc: connect
 import psycopg
@@ -132,6 +134,32 @@ def prepared(connection):
 
 def many(connection, times, key, params, occurred_at):
     return sorted({claim(connection, key, params, occurred_at)["outcome"] for _ in range(times)})
+
+
+def mistakes(connection, key, occurred_at):
+    """What comes of what the page warns of."""
+
+    def outcome(params):
+        try:
+            return claim_bare(params)["outcome"]
+        except psycopg.Error as error:
+            return error.sqlstate or type(error).__name__
+
+    def claim_bare(params):
+        return connection.execute("SELECT outcome FROM idem_claim(%s, %s, %s)",
+                                  (key, params, occurred_at)).fetchone()
+
+    found = {"json": outcome(Json({})), "dict": outcome({})}
+    connection.autocommit = False
+    try:
+        connection.execute("SELECT 1")      # opens a transaction
+        verdict = claim(connection, key, {}, occurred_at)
+        connection.execute("SELECT idem_complete(%s, %s)", (key, verdict["generation"]))
+    except psycopg.Error as error:
+        found["savepoint"] = error.sqlstate
+    connection.rollback()
+    connection.autocommit = True
+    return found
 
 
 def error_fields(error):
