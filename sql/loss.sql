@@ -155,6 +155,10 @@ SELECT outcome FROM idem_submit('d/ASK/earlier', '{}', :'before');
 SELECT * FROM loss_span('d/ASK/earlier');
 SELECT outcome FROM idem_submit('d/ASK/later', '{}', :'lost_to');
 SELECT * FROM loss_span('d/ASK/later');
+-- a dispatcher hands it out as what it is
+SELECT outcome FROM idem_submit('d/KEY/next', '{"n": 1}', :'inside')
+UNION ALL SELECT outcome FROM idem_submit('d/KEY/new', '{"n": 2}', :'after');
+SELECT key, outcome, params FROM idem_claim_next('KEY', 10, tenant => 'd') ORDER BY key;
 -- what was known not to be executed may have been since: by the channel of now
 SELECT idem_define_operation('MOVED', effect => 'external', channel => 'old',
                              channel_queryable => true, absence_visible_after => '0');
