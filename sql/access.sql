@@ -63,7 +63,8 @@ FROM pg_roles r, pg_depend d JOIN pg_class c ON c.oid = d.objid
 WHERE d.classid = 'pg_class'::regclass AND d.deptype = 'e'
     AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'idem_action')
     AND rolname LIKE 'regress_ac%' AND (
-        c.relkind = 'v' AND has_table_privilege(r.oid, c.oid, 'SELECT') <> (rolname ~ '_(op|mon)$')
+        c.relkind = 'v' AND has_table_privilege(r.oid, c.oid, 'SELECT')
+            <> (rolname ~ '_op$' OR rolname ~ '_mon$' AND c.relname <> 'idem_review')
         OR c.relkind <> 'S' AND has_table_privilege(r.oid, c.oid, 'INSERT, UPDATE, DELETE, TRUNCATE, REFERENCES, TRIGGER')
         OR c.relkind = 'r' AND has_table_privilege(r.oid, c.oid, 'SELECT')
         OR c.relkind = 'S' AND has_sequence_privilege(r.oid, c.oid, 'SELECT, USAGE, UPDATE'))
@@ -239,7 +240,7 @@ BEGIN
 END $$;
 SELECT name, ac_seen(name, '%') FROM ac_views WHERE name IN ('idem_in_flight', 'idem_violations') ORDER BY 1;
 SET ROLE regress_ac_mon;
-SELECT name AS wrong, ac_seen(name, 'ac_a') FROM ac_views WHERE has_key AND ac_seen(name, 'ac_a') <> 'ac_a';
+SELECT name AS wrong, ac_seen(name, 'ac_a') FROM ac_views WHERE has_key AND name <> 'idem_review' AND ac_seen(name, 'ac_a') <> 'ac_a';
 SELECT ac_seen('idem_in_flight', 'ac_a');
 -- that a reference is another tenant's, too, is not told
 SELECT kind, key FROM idem_violations;

@@ -95,6 +95,9 @@ static const struct
 
 #define VIEWS	(OPERATOR | MONITOR)
 
+/* the only view with parameters, which are for whoever decides by them */
+#define OPERATORS_VIEW "idem_review"
+
 /* our functions that are pure or among those named, as a list for GRANT; or null */
 static Statement select_functions = {
 	"SELECT pg_catalog.string_agg(p.oid::pg_catalog.regprocedure::pg_catalog.text, ', ')"
@@ -124,7 +127,7 @@ static Statement select_types = {
 	0, {0}, SPI_OK_SELECT
 };
 
-/* likewise our views */
+/* likewise our views: those without parameters, that with them */
 static Statement select_views = {
 	"SELECT pg_catalog.string_agg(c.oid::pg_catalog.regclass::pg_catalog.text, ', ')"
 	" FROM pg_catalog.pg_extension e"
@@ -133,8 +136,9 @@ static Statement select_views = {
 	" WHERE e.extname OPERATOR(pg_catalog.=) 'idem_action'"
 	" AND d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_extension'::pg_catalog.regclass"
 	" AND d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_class'::pg_catalog.regclass"
-	" AND c.relkind OPERATOR(pg_catalog.=) 'v'",
-	0, {0}, SPI_OK_SELECT
+	" AND c.relkind OPERATOR(pg_catalog.=) 'v'"
+	" AND CASE c.relname WHEN '" OPERATORS_VIEW "' THEN $2 ELSE $1 END",
+	2, {BOOLOID, BOOLOID}, SPI_OK_SELECT
 };
 
 static Statement insert_access = {
@@ -253,6 +257,16 @@ functions_of(const Home *home, int kinds, int left)
 	return list_of(&select_functions, home, values);
 }
 
+/* likewise the views */
+static char *
+views_of(const Home *home, int kinds, int left)
+{
+	Datum		values[2] = {BoolGetDatum((kinds & VIEWS) != 0 && (left & VIEWS) == 0),
+	BoolGetDatum((kinds & OPERATOR) != 0 && (left & OPERATOR) == 0)};
+
+	return list_of(&select_views, home, values);
+}
+
 /* ---- giving and taking back ---- */
 
 /* a GRANT or a REVOKE by the extension's owner */
@@ -304,8 +318,7 @@ give_kind(const Home *home, Oid role, int kind)
 		give(home, "USAGE ON SCHEMA", quote_identifier(get_namespace_name(home->schema)), name);
 	give(home, "EXECUTE ON FUNCTION", functions_of(home, kind, 0), name);
 	give(home, "USAGE ON TYPE", list_of(&select_types, home, NULL), name);
-	if ((kind & VIEWS) != 0)
-		give(home, "SELECT ON TABLE", list_of(&select_views, home, NULL), name);
+	give(home, "SELECT ON TABLE", views_of(home, kind, 0), name);
 }
 
 /* USAGE on the schema stays: others may have objects of theirs there */
@@ -320,8 +333,7 @@ take_kind(const Home *home, Oid role, int kind)
 	take(home, "EXECUTE ON FUNCTION", functions_of(home, kind, left), name);
 	if (left == 0)
 		take(home, "USAGE ON TYPE", list_of(&select_types, home, NULL), name);
-	if ((kind & VIEWS) != 0 && (left & VIEWS) == 0)
-		take(home, "SELECT ON TABLE", list_of(&select_views, home, NULL), name);
+	take(home, "SELECT ON TABLE", views_of(home, kind, left), name);
 }
 
 /* ---- arguments ---- */
