@@ -130,8 +130,9 @@ SCRIPT = (
 # what the books must hold in the end, for each tenant
 BOOKS = (
     ("SELECT idem_key_id(key) AS id, amount, reference FROM refund"
-     " WHERE idem_key_tenant(key) = '$T' ORDER BY 1", [{"id": "r-1", "amount": 10, "reference": "re_1"},
-                     {"id": "r-2", "amount": 7, "reference": "re_2"}],
+     " WHERE idem_key_tenant(key) = '$T' ORDER BY 1",
+     [{"id": "r-1", "amount": 10, "reference": "re_1"},
+      {"id": "r-2", "amount": 7, "reference": "re_2"}],
      "each refund is booked once, and none by an owner who was refused"),
     ("SELECT idem_key_id(key) AS id, amount FROM credit WHERE idem_key_tenant(key) = '$T'"
      " ORDER BY 1", [{"id": "c-1", "amount": 5}, {"id": "c-2", "amount": 5}],
@@ -173,7 +174,7 @@ def drivers():
                "DatabaseError", False,
                {"array": "22P02", "number": "conflict", "date": "conflict"}),
         Driver("jdbc", ["java", "-Xshare:auto", "-cp", JDBC + ":" + java, "WithJdbc"],
-               "PSQLException", True, {"uncast": "42883", "null": "0"}),
+               "PSQLException", True, {"uncast": "42883", "null": "0", "exception": "execute"}),
         Driver("pgx", [os.path.join(e2e.downloads(), "with_pgx")], "PgError", True,
                {"number": "conflict"}),
     )

@@ -71,9 +71,9 @@ public class WithJdbc {
             T value = work.run();
             connection.commit();
             return value;
-        } catch (SQLException error) {
-            connection.rollback();
-            throw error;
+        } catch (SQLException | RuntimeException | Error failure) {
+            connection.rollback();      // whatever it was: setAutoCommit(true) would commit
+            throw failure;
         } finally {
             connection.setAutoCommit(true);
         }
@@ -285,10 +285,19 @@ public class WithJdbc {
         } catch (SQLException error) {
             uncast = error.getSQLState();
         }
+        String exception = "none";
+        try {
+            transaction(connection, () -> {
+                claim(connection, key, "{}", occurredAt, null);
+                throw new IllegalStateException("not of the database");
+            });
+        } catch (IllegalStateException expected) {
+            exception = claim(connection, key, "{}", occurredAt, null).split("[=\t]")[1];
+        }
         try (PreparedStatement nothing = connection.prepareStatement("SELECT NULL::bigint")) {
             ResultSet rows = nothing.executeQuery();
             rows.next();
-            return "uncast=" + uncast + "\tnull=" + rows.getLong(1);
+            return "uncast=" + uncast + "\texception=" + exception + "\tnull=" + rows.getLong(1);
         }
     }
 
