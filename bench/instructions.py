@@ -28,7 +28,22 @@ LOOPS = {
 DOCUMENTS = 10
 
 
-def single_user(database, script):
+def read_dump(path, function):
+    """The instructions of a dump: all of them, or those of calls of a function, whole."""
+    with open(path, encoding='utf-8') as dump:
+        if function is None:
+            return int(re.search(r'^summary: (\d+)', dump.read(), re.M).group(1))
+        names, callee, count = {}, None, 0
+        for line in dump:
+            named = re.match(r"c?fn=\((\d+)\)(?: ([^.'\s]+))?", line)
+            if named:
+                callee = names[named[1]] = named[2] or names[named[1]]
+            elif line.startswith('calls=') and callee == function:
+                count += int(next(dump).split()[1])
+        return count
+
+
+def single_user(database, script, function=None):
     """The counters at each mark of a script of statements, run by a backend under callgrind."""
     out = os.path.join(server.OUTPUT, 'callgrind')
     command = ['valgrind', '--tool=callgrind', '--dump-before=pg_backend_pid',
@@ -42,8 +57,7 @@ def single_user(database, script):
     counters = []
     while os.path.exists('%s.%d' % (out, len(counters) + 1)):
         part = '%s.%d' % (out, len(counters) + 1)
-        with open(part, encoding='utf-8') as dump:
-            counters.append(int(re.search(r'^summary: (\d+)', dump.read(), re.M).group(1)))
+        counters.append(read_dump(part, function))
         os.remove(part)
     os.remove(out)
     return counters
@@ -53,13 +67,16 @@ def bindir():
     return server.run(os.environ.get('PG_CONFIG', 'pg_config'), '--bindir').strip()
 
 
-def measure(database, scenarios, n):
-    """Instructions per call of scenarios: (name, function from a range of calls to statements)."""
+def measure(database, scenarios, n, function=None):
+    """Instructions per call of scenarios: (name, function from a range of calls to statements).
+
+    All of them, or those that one function of the extension has in them.
+    """
     script = []
     for _, block in scenarios:
         script += [block(1, WARM), MARK, block(WARM + 1, WARM + n), MARK,
                    block(WARM + n + 1, WARM + 3 * n), MARK]
-    counters = single_user(database, script)
+    counters = single_user(database, script, function)
     if len(counters) != 3 * len(scenarios):
         raise SystemExit('callgrind wrote %d counters instead of %d'
                          % (len(counters), 3 * len(scenarios)))

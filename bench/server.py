@@ -41,6 +41,13 @@ def stop():
     run('pg_ctl', '-w', '-m', 'fast', 'stop')
 
 
+def build(flags=''):
+    """Compiles the copy of the extension anew, with these flags beside its own, and installs it."""
+    make = ('make', '-s', '-C', os.path.dirname(HERE), 'with_llvm=no', 'COPT=' + flags)
+    run(*make, 'clean')
+    run(*make, 'install')
+
+
 def create_database(name):
     """A database with the extension, the rival and the bare tables, and their contracts."""
     sql('postgres', 'CREATE DATABASE %s' % name)
