@@ -150,8 +150,8 @@ SELECT idem_admit('op/OP_R/his', '{}', 'not executed', '2025-12-31 00:00Z');
 RESET ROLE;
 SELECT role_name, note FROM idem_evidence WHERE key = 'op/OP_R/his';
 SET ROLE regress_op_monitor;
-SELECT DISTINCT tenant FROM idem_review;
 \set VERBOSITY sqlstate
+SELECT count(*) FROM idem_review;
 SELECT idem_admit('op/OP_R/x', '{}', 'note', '2025-12-31 00:00Z');
 \set VERBOSITY default
 RESET ROLE;
