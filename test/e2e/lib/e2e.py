@@ -228,9 +228,19 @@ class Server:
 
 
 def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+    """
+    Below the ports that the kernel gives to outgoing connections: one of these could take it
+    while a server restarts, even one that asks whether the server is there (it then talks to
+    itself).
+    """
+    while True:
+        with socket.socket() as found:
+            port = random.SystemRandom().randrange(20000, 32000)
+            try:
+                found.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                pass                        # somebody has it
 
 
 def accepts(port):
