@@ -202,7 +202,7 @@ SELECT * FROM observed_violations;
 SELECT outcome FROM idem_claim('ob/OBSERVED-OUT/13', '{}');
 SELECT idem_add_evidence('ob/OBSERVED-OUT/13', 1, NULL, 'ref-13');
 SELECT idem_escalate('ob/OBSERVED-OUT/13', 1);
-SELECT idem_resolve('ob/OBSERVED-OUT/13', 1, 'pending', 'a typo');
+SELECT idem_resolve('ob/OBSERVED-OUT/13', 1, 'pending', 'a typo', NULL, 'ref-13');
 SELECT outcome, generation FROM idem_reclaim('ob/OBSERVED-OUT/13');
 SELECT idem_complete('ob/OBSERVED-OUT/13', 3, NULL, 'ref-13b');
 SELECT count(*) FROM observed_violations WHERE key = 'ob/OBSERVED-OUT/13';

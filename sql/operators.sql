@@ -68,8 +68,12 @@ SELECT idem_add_evidence('op/OP_N/nothing', NULL, '{"webhook": 1}', 're_2'),
        idem_add_evidence('op/OP_N/nothing', 1, NULL, 're_2');
 SELECT channel_refs, detail, since_move FROM op_review WHERE key = 'op/OP_N/nothing';
 -- a decision takes it off the list; what was before it is set aside if it comes again
-SELECT idem_resolve(key, generation, 'pending', 'both references are of another shop') FROM idem_review
+\set VERBOSITY sqlstate
+SELECT idem_resolve(key, generation, 'pending', 'looked before they arrived') FROM idem_review
 WHERE key = 'op/OP_N/nothing';
+\set VERBOSITY default
+SELECT idem_resolve(key, generation, 'pending', 'both references are of another shop', NULL, channel_ref)
+FROM idem_review WHERE key = 'op/OP_N/nothing';
 SELECT count(*) FROM op_review WHERE key = 'op/OP_N/nothing';
 SELECT idem_escalate('op/OP_N/nothing', 2);
 SELECT generation, attempt, why, is_in_doubt, channel_refs, detail FROM op_review WHERE key = 'op/OP_N/nothing';

@@ -277,7 +277,11 @@ SELECT idem_escalate('o/OWN/s', 1), idem_escalate('o/OWN/r', 1), idem_escalate('
 UPDATE idem_action SET channel_ref = 'old ref' WHERE key = 'o/OWN/p';
 SELECT idem_resolve('o/OWN/s', 1, 'succeeded', 'asked the bank', '{"ok": 1}', 'ref');
 SELECT idem_resolve('o/OWN/r', 1, 'rejected', 'asked the bank', '{"code": "no"}');
+\set VERBOSITY sqlstate
 SELECT idem_resolve('o/OWN/p', 1, 'pending', 'never arrived');
+SELECT idem_resolve('o/OWN/p', 1, 'rejected', 'never arrived', NULL, 'another ref');
+\set VERBOSITY default
+SELECT idem_resolve('o/OWN/p', 1, 'pending', 'never arrived, says the bank of old ref', NULL, 'old ref');
 SELECT key, state, last_call, generation, attempt, result, error, channel_ref, last_note FROM owner_rows
 WHERE key IN ('o/OWN/s', 'o/OWN/r', 'o/OWN/p') ORDER BY key;
 -- pending starts a fresh history: due at once, attempts from 1, execute whatever was before

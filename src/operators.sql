@@ -19,7 +19,7 @@ SELECT r.key, idem_key_tenant(r.key) AS tenant, r.operation, r.generation, r.att
     END AS why,
     r.is_ambiguous OR r.channel_ref IS NOT NULL AS is_in_doubt,
     r.first_granted_at, r.call_until, coalesce(f.channel, c.channel) AS channel,
-    d.channel_refs, r.owner, d.detail, r.params
+    r.channel_ref, d.channel_refs, r.owner, d.detail, r.params
 FROM (
     SELECT l.key, idem_key_operation(l.key) AS operation, l.owner, l.first_granted_at,
         l.first_revision, l.call_until, l.is_ambiguous, a.generation, a.attempt, a.last_call,

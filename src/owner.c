@@ -168,6 +168,29 @@ check_repetition(const Report *report, const Action *action)
 			 errhint("What is on record stands: see idem_status(key).")));
 }
 
+/*
+ * A decision against the channel's having executed the action names the
+ * reference that is on record, if there is one.  It may have arrived after
+ * the operator looked, and the generation does not tell: late evidence must
+ * not take an owner's away from him.
+ */
+static void
+check_decision(const Report *report, const Action *action)
+{
+	if (report->call != CALL_RESOLVE || report->target == STATE_SUCCEEDED ||
+		is_same_text(report->channel_ref, action->channel_ref))
+		return;
+	idem_observe(report->contract, COUNTER_ILLEGAL);
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_ILLEGAL_TRANSITION),
+			 errmsg("cannot resolve action \"%s\" as %s", idem_key_cstring(report->key),
+					idem_state_names[report->target]),
+			 action->channel_ref == NULL ?
+			 errdetail("No channel reference is on record, and one is given.") :
+			 errdetail("A channel reference is on record that the decision does not name, so the channel knows the action."),
+			 errhint("Look at it again with idem_history(key). Only who has seen the reference, and knows that it stands for nothing executed, passes it as channel_ref.")));
+}
+
 /* ---- moves ---- */
 
 /* when an action that nobody owns any more is due */
@@ -327,10 +350,12 @@ make_move(Store *store, Report *report, Action *action)
 static void
 record_report(Store *store, const Report *report, const Action *action)
 {
-	Evidence	evidence = {.note = report->note,.channel_ref = report->channel_ref};
+	Evidence	evidence = {.note = report->note};
 
 	if (!idem_state_is_terminal(action->history.state))
 		evidence.detail = report->document;
+	if (action->history.state == STATE_SUCCEEDED)
+		evidence.channel_ref = report->channel_ref;
 	idem_action_witness(store, action, idem_call_names[report->call], &evidence);
 }
 
@@ -362,6 +387,7 @@ apply_report(Store *store, Report *report, Action *action)
 				judge_absence(store, report, action, GetCurrentTimestamp());
 			return;
 		}
+		check_decision(report, action);
 		result = make_move(store, report, action);
 	}
 	if (report->call != CALL_RENEW)
@@ -547,10 +573,6 @@ idem_resolve(PG_FUNCTION_ARGS)
 	report.note = idem_argument_note(fcinfo, 3);
 	report.document = idem_argument_document(fcinfo, 4);
 	report.channel_ref = idem_argument_label(fcinfo, 5, "channel_ref");
-	if (report.target != STATE_SUCCEEDED && report.channel_ref != NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("channel_ref belongs to a succeeded action only")));
 	if (report.target == STATE_PENDING && report.document != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),

@@ -53,7 +53,7 @@ CREATE FUNCTION idem_resolve(key idem_key, generation bigint, state text, note t
     AS 'MODULE_PATHNAME' LANGUAGE c VOLATILE PARALLEL UNSAFE COST 10000;
 
 COMMENT ON FUNCTION idem_resolve(idem_key, bigint, text, text, jsonb, text) IS
-    'an operator decides an action in review, seen at a generation: succeeded (result, channel_ref), rejected (result is its error) or pending (vouching that it was not executed); raises the generation; the note is required; ID002, ID003, ID005; source: doc/owner.md';
+    'an operator decides an action in review, seen at a generation: succeeded (result, channel_ref), rejected (result is its error) or pending (vouching that it was not executed); rejected and pending name the channel_ref on record, if there is one; raises the generation; the note is required; ID002, ID003, ID005; source: doc/owner.md';
 
 REVOKE ALL ON FUNCTION idem_renew(idem_key, bigint, interval) FROM PUBLIC;
 REVOKE ALL ON FUNCTION idem_complete(idem_key, bigint, jsonb, text) FROM PUBLIC;
