@@ -33,7 +33,8 @@ typedef struct Dispatch
 	int32		max_rows;		/* grants at most */
 	text	   *owner;			/* who asks, or NULL */
 	int64		lease;			/* of each grant */
-	Datum	   *tenants;		/* texts: whose actions only; NULL: everybody's */
+	Datum	   *tenants;		/* texts: whose actions only; NULL:
+								 * everybody's */
 	int			ntenants;		/* of them */
 } Dispatch;
 

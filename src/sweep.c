@@ -120,7 +120,10 @@ run(Statement *statement, const Home *home, const Sweep *sweep, StatementReader 
 	ItemPointerData until;
 	Datum		values[5];
 
-	/* no row has number 0, so these stand before the first one of their blocks */
+	/*
+	 * no row has number 0, so these stand before the first one of their
+	 * blocks
+	 */
 	ItemPointerSet(&from, sweep->from, InvalidOffsetNumber);
 	ItemPointerSet(&until, sweep->until, InvalidOffsetNumber);
 	values[0] = PointerGetDatum(&from);

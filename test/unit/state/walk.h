@@ -407,7 +407,11 @@ step_loss(Walk *walk)
 	{
 		record_lose(record, &walk->standby, walk->lost_from, walk->lost_to + DAY);
 		walk->is_losing = false;
-		/* if no grant is on record, the first call known of will be a repetition */
+
+		/*
+		 * if no grant is on record, the first call known of will be a
+		 * repetition
+		 */
 		if (walk->standby.history.first_granted_at == TIME_NONE)
 			walk->executable_at = walk->lost_from;
 		was_lost = true;
