@@ -13,6 +13,7 @@ use Test::More;
 my $node = start_node('progress', streaming => 1, conf => q{
 	wal_writer_delay = '10s'
 	checkpoint_timeout = '1h'
+	max_wal_size = '4GB'
 	max_prepared_transactions = 5
 	max_connections = 50
 });
@@ -72,6 +73,37 @@ foreach my $name (sort keys %asks)
 	is($asker->run(sprintf($ask, "acme/stock/$name")), $answer, "$name: somebody is told");
 	is($asker->run("SELECT pg_current_wal_flush_lsn() >= '$written'"), 't', "$name: now it is");
 }
+
+# The log may stand at the start of a segment or of a page, whose header is not written yet.  A
+# message of the right length fills a page up.
+start_partition('page');
+$worker->run(
+	q{CREATE FUNCTION fill_page() RETURNS numeric LANGUAGE plpgsql AS $$
+	DECLARE
+		page int := current_setting('wal_block_size');
+		before pg_lsn;
+		size int;
+		rest int;
+	BEGIN
+		-- what else is written meanwhile, by looks at the catalog, is soon over
+		FOR i IN 1 .. 20 LOOP
+			PERFORM pg_switch_wal();
+			before := pg_current_wal_insert_lsn();
+			PERFORM pg_logical_emit_message(false, 'fill', repeat('x', 1000));
+			size := pg_current_wal_insert_lsn() - before;
+			rest := page - (pg_current_wal_insert_lsn() - '0/0') % page;
+			PERFORM pg_logical_emit_message(false, 'fill', repeat('x', 1000 + rest - size));
+			EXIT WHEN (pg_current_wal_insert_lsn() - '0/0') % page < 40;
+		END LOOP;
+		RETURN (pg_current_wal_insert_lsn() - '0/0') % page;
+	END $$});
+$asker->run("SELECT idem_progress_committable('acme/stock/page')");
+is($worker->run('SELECT fill_page()'), '24', 'page: the log stands behind a header');
+is($asker->run("SELECT idem_progress_committable('acme/stock/page')"),
+	'100', 'page: an answer at the start of a page');
+$worker->run('SELECT pg_switch_wal()');
+is($asker->run("SELECT idem_progress_committable('acme/stock/page')"),
+	'100', 'page: an answer at the start of a segment');
 
 is(start_partition('lost'), '1', 'lost: assigned');
 $worker->run('SELECT pg_switch_wal()');
@@ -137,6 +169,28 @@ is($worker->run("COMMIT PREPARED 'work'"), '', 'prepared: committed after the cr
 is($asker->receive, '2|101', 'prepared: a new owner has waited for it');
 $_->quit foreach ($worker, $asker);
 $node->safe_psql('postgres', 'TRUNCATE ledger');
+
+# ---- dropped and created again, in one session ----
+
+$node->safe_psql('postgres', 'CREATE DATABASE reinstall');
+my $reinstall = session($node, 'reinstall');
+foreach my $schema ('public', 'public', 'other')
+{
+	$reinstall->run('CREATE SCHEMA IF NOT EXISTS other');
+	is($reinstall->run("CREATE EXTENSION idem_action SCHEMA $schema"), '', "$schema: created");
+	$reinstall->run('SET search_path = public, other');
+	$reinstall->run("SELECT idem_define_consumer('stock')");
+	is( $reinstall->run(
+			q{SELECT idem_progress_assign('acme/stock/0');
+			SELECT idem_progress_fetched('acme/stock/0', 1, '{1,2,3}');
+			SELECT idem_progress_done('acme/stock/0', 1, '{1,3}');
+			SELECT idem_progress_advance('acme/stock/0', 1, 3);
+			SELECT * FROM idem_progress_assign('acme/stock/0')}),
+		"(1,)\n{1,2,3}\n\n\n2|4",
+		"$schema: a life");
+	is($reinstall->run('DROP EXTENSION idem_action'), '', "$schema: dropped");
+}
+$reinstall->quit;
 
 # ---- a promotion that loses an assignment ----
 
