@@ -250,17 +250,22 @@ def accepts(port):
 
 
 class Channel:
-    """The payment provider: what it paid outlives kill() and start()."""
+    """
+    The payment provider: what it paid outlives kill() and start().  A forgetful one pays
+    whenever it is asked to, so that a second call is seen in its ledger.
+    """
 
-    def __init__(self, name="channel"):
+    def __init__(self, name="channel", is_forgetful=False):
         self.name = name
+        self.is_forgetful = is_forgetful
         self.start()
 
     def start(self):
         """It chooses another port each time: workers are to be told .address."""
         self.child = Child(
             self.name, [sys.executable, "-B", os.path.join(SOURCE, "test", "demo", "channel.py"),
-                        os.path.join(directory(), self.name + "-ledger")], stdout=subprocess.PIPE)
+                        os.path.join(directory(), self.name + "-ledger")]
+            + ["forgetful"] * self.is_forgetful, stdout=subprocess.PIPE)
         line = self.child.process.stdout.readline()
         if not line.startswith("listening on "):
             raise Trouble("the channel does not start\n" + self.child.printed())
@@ -324,9 +329,9 @@ def crash_server():
 
 def audit(operation, requests, paid, entries, may_be_in_review=False):
     """
-    Whether the books agree (books.py says when), and idem_violations is empty.  requests: the amount of every
-    refund that was asked for, by key.  paid: the channel's ledger.  entries: the SELECT of the
-    application's ledger, with the columns key, amount, reference.
+    Whether the books agree (books.py says when), and idem_violations is empty.  requests: the
+    amount of every refund that was asked for, by key.  paid: the channel's ledger.  entries: the
+    SELECT of the application's ledger, with the columns key, amount, reference.
     """
     of_operation = "idem_key_operation(key) = '%s'" % operation
     found = books.disagreements(

@@ -2,7 +2,7 @@
 rabbit.py: a RabbitMQ for the stories of test/e2e, and what may go wrong around it.
 
     Rabbit          the broker, on 127.0.0.1, with a node name, files and an epmd of its own
-    Proxy           stands between a client and the broker, and loses the broker's answers
+    Proxy           stands between a client and the broker, and loses what they say
 
 Both end with the story.  Nothing of the machine's own RabbitMQ, if there is one, is touched.
 """
@@ -83,19 +83,21 @@ class Rabbit:
         self.server.start()
 
 
-def url(port):
-    return "amqp://guest:guest@127.0.0.1:%d/%%2F?heartbeat=30&connection_attempts=1" % port
+def url(port, heartbeat=30):
+    """Without an answer within the heartbeat, in seconds, a connection is given up; 0: never."""
+    return "amqp://guest:guest@127.0.0.1:%d/%%2F?heartbeat=%d&connection_attempts=1" % (
+        port, heartbeat)
 
 
 class Proxy:
     """
     Passes on what it is sent, both ways.  While .is_deaf, what the broker answers is thrown
-    away, as if the network had lost it.
+    away, as if the network had lost it; while .is_mute, what the client says.
     """
 
     def __init__(self, port):
         self.to_port = port
-        self.is_deaf = False
+        self.is_deaf = self.is_mute = False
         self.pairs = []                     # of sockets
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
@@ -118,7 +120,7 @@ class Proxy:
                 data = source.recv(65536)
                 if not data:
                     break
-                if not (is_answer and self.is_deaf):
+                if not (self.is_deaf if is_answer else self.is_mute):
                     target.sendall(data)
         except OSError:
             pass
