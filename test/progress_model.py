@@ -158,8 +158,9 @@ class Walk:
             self.next = max(0, self.next - self.rng.randint(1, 10))
 
     def done(self):
-        offsets = self.rng.sample(sorted(self.partition.open),
-                                  min(self.rng.choice([0, 1, 1, 1, 2, 4]), len(self.partition.open)))
+        is_open = sorted(self.partition.open)
+        count = min(self.rng.choice([0, 1, 1, 1, 2, 4]), len(is_open))
+        offsets = self.rng.sample(is_open, count)
         if self.rng.random() < 0.15:
             offsets.append(self.rng.randrange(400))
         if offsets and self.rng.random() < 0.05:
