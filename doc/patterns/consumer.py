@@ -99,6 +99,8 @@ def judge(sqlstate):
     """An error that will not go away is the message's; any other one is ours to mend."""
     if sqlstate[:2] in ("22", "23") or sqlstate in ("ID001", "ID007", "P0001"):
         return "dead-letter"
+    if sqlstate == "ID009":                 # idem_once's word for expired
+        return "park"
     return "keep"
 
 
