@@ -58,7 +58,7 @@ CREATE FUNCTION idem_drop_operation(operation text) RETURNS void
     AS 'MODULE_PATHNAME' LANGUAGE c VOLATILE PARALLEL UNSAFE COST 10000;
 
 COMMENT ON FUNCTION idem_drop_operation(text) IS
-    'forgets an operation and its contract; ID006 if it is not defined, 2BP01 while actions of it are on record; source: doc/contract.md';
+    'forgets an operation and its contract; ID006 if it is not defined, 2BP01 while actions of it, or the watermark of purged ones, are on record; source: doc/contract.md';
 
 REVOKE ALL ON FUNCTION idem_define_operation(text, text, text, interval, text[], text[], boolean, interval, boolean, interval, integer, interval, interval, boolean, interval, interval) FROM PUBLIC;
 REVOKE ALL ON FUNCTION idem_drop_operation(text) FROM PUBLIC;

@@ -32,7 +32,7 @@ CREATE FUNCTION idem_release(key idem_key, generation bigint, detail jsonb DEFAU
     AS 'MODULE_PATHNAME' LANGUAGE c VOLATILE PARALLEL UNSAFE COST 10000;
 
 COMMENT ON FUNCTION idem_release(idem_key, bigint, jsonb, interval) IS
-    'this attempt made no call; due again after retry_after (0 to 30 days) or the contract''s back-off; ID002, ID003, ID005; source: doc/owner.md';
+    'this attempt made no call, or the channel said that it did not do it; due again after retry_after (0 to 30 days) or the contract''s back-off; ID002, ID003, ID005; source: doc/owner.md';
 
 CREATE FUNCTION idem_absent(key idem_key, generation bigint, detail jsonb DEFAULT NULL)
     RETURNS idem_verdict
