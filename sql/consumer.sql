@@ -160,3 +160,8 @@ SELECT idem_define_consumer('con_kept', retention => '2000 years');
 SELECT idem_define_consumer('con_kept', retention => '1 day', result_retention => '2 days');
 SELECT idem_define_consumer('con_kept', result_retention => '0');
 \set VERBOSITY default
+
+-- the key of an event where that of an action belongs, and the other way round
+SELECT idem_define_operation('CON_PAID');
+SELECT idem_once('con/con_kept/e-1', '{}');
+SELECT idem_consume('con/CON_PAID/p-1', '{}');

@@ -73,6 +73,12 @@ SELECT idem_define_operation('CON_LESS', 'external', channel_idempotent => true,
                              channel_key_ttl => '1 h');
 SELECT idem_define_operation('CON_LESS', 'external');
 SELECT idem_define_operation('CON_LESS', 'external', lease => '1 min');
+-- all of it at once
+SELECT idem_define_operation('CON_LESS', 'external', channel_idempotent => true, channel_key_ttl => '1 h',
+                             channel_queryable => true, absence_visible_after => '1 min');
+SELECT idem_define_operation('CON_LESS', 'external', channel_idempotent => true, channel_key_ttl => '59 min',
+                             channel_queryable => true, absence_visible_after => '2 min');
+SELECT idem_define_operation('CON_LESS', 'external', channel => 'elsewhere');
 
 -- names are not folded, and may hold what a key's operation may
 SELECT idem_define_operation('con') AS "con", idem_define_operation('Überweisung-"1"') AS quoted;

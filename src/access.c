@@ -288,14 +288,14 @@ kinds_wording(int kinds)
 	return wording.data;
 }
 
+/* as an argument; which of several fits is not for us to say */
 static const char *
-first_kind(int kinds)
+kind_wording(int kinds)
 {
-	int			i = 0;
-
-	while ((idem_access_kinds[i].kind & kinds) == 0)
-		i++;
-	return idem_access_kinds[i].name;
+	for (int i = 0; idem_access_kinds[i].name != NULL; i++)
+		if (idem_access_kinds[i].kind == kinds)
+			return quote_literal_cstr(idem_access_kinds[i].name);
+	return "kind";
 }
 
 static const char *
@@ -330,8 +330,8 @@ refuse_current(const char *tenant, int kinds)
 			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 			 errmsg("permission denied for %s", tenant_wording(tenant)),
 			 errdetail("Role \"%s\" is not bound to it as %s.", role, kinds_wording(kinds)),
-			 errhint("The owner of the extension binds it: SELECT idem_grant(%s, '%s', %s);",
-					 quote_literal_cstr(role), first_kind(kinds),
+			 errhint("The owner of the extension binds it: SELECT idem_grant(%s, %s, %s);",
+					 quote_literal_cstr(role), kind_wording(kinds),
 					 quote_literal_cstr(tenant == NULL ? ACCESS_EVERY_TENANT : tenant))));
 }
 

@@ -242,11 +242,31 @@ idem_contract_find(const Home *home, ContractKind kind, const char *name, int le
 	return load_contract(home, kind, name, length, 0);
 }
 
+/* the key of an event is easily taken for that of an action, and the other way round */
 static void
-refuse_undefined(ContractKind kind, const char *name)
+refuse_other_kind(ContractKind kind, const char *name)
+{
+	if (kind == KIND_CONSUMER)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_UNDEFINED_OPERATION),
+				 errmsg("consumer \"%s\" is not defined", name),
+				 errdetail("An operation of that name is."),
+				 errhint("The key of an event has the consumer in its middle; actions are asked for with idem_claim, idem_submit or idem_once.")));
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_UNDEFINED_OPERATION),
+			 errmsg("operation \"%s\" is not defined", name),
+			 errdetail("A consumer of that name is."),
+			 errhint("The key of an action has the operation in its middle; events are consumed with idem_consume.")));
+}
+
+static void
+refuse_undefined(const Home *home, ContractKind kind, const char *name)
 {
 	char	   *literal = quote_literal_cstr(name);
 
+	if (idem_contract_find(home, kind == KIND_CONSUMER ? KIND_OPERATION : KIND_CONSUMER,
+						   name, strlen(name)) != NULL)
+		refuse_other_kind(kind, name);
 	if (kind == KIND_CONSUMER)
 		ereport(ERROR,
 				(errcode(ERRCODE_IDEM_UNDEFINED_OPERATION),
@@ -268,7 +288,7 @@ idem_contract_named(const Home *home, ContractKind kind, const char *name, int l
 	const Contract *contract = idem_contract_find(home, kind, name, length);
 
 	if (contract == NULL)
-		refuse_undefined(kind, pnstrdup(name, length));
+		refuse_undefined(home, kind, pnstrdup(name, length));
 	return contract;
 }
 

@@ -267,17 +267,32 @@ lock_and_find(const Home *home, ContractKind kind, const char *name)
 static void
 notice_withdrawal(const Contract *old, const Contract *contract)
 {
-	const char *what = NULL;
+	const struct
+	{
+		bool		is_withdrawn;
+		const char *what;
+	}			promises[] = {
+		{!contract->is_local && strcmp(old->channel, contract->channel) != 0,
+		"its channel is another one"},
+		{old->promise.is_idempotent && !contract->promise.is_idempotent,
+		"channel_idempotent is no longer promised"},
+		{old->promise.is_queryable && !contract->promise.is_queryable,
+		"channel_queryable is no longer promised"},
+		{contract->promise.is_idempotent && contract->promise.key_ttl < old->promise.key_ttl,
+		"channel_key_ttl is shorter"},
+		{old->promise.is_queryable && contract->promise.is_queryable &&
+			contract->promise.absence_after > old->promise.absence_after,
+		"absence_visible_after is longer"}
+	};
+	StringInfoData what;
 
-	if (!contract->is_local && strcmp(old->channel, contract->channel) != 0)
-		what = "its channel is another one";
-	else if (old->promise.is_idempotent && !contract->promise.is_idempotent)
-		what = "channel_idempotent is no longer promised";
-	else if (old->promise.is_queryable && !contract->promise.is_queryable)
-		what = "channel_queryable is no longer promised";
-	if (what != NULL)
+	initStringInfo(&what);
+	for (int i = 0; i < lengthof(promises); i++)
+		if (promises[i].is_withdrawn)
+			appendStringInfo(&what, "%s%s", what.len > 0 ? ", " : "", promises[i].what);
+	if (what.len > 0)
 		ereport(NOTICE,
-				(errmsg("operation \"%s\" promises less than before: %s", contract->name, what),
+				(errmsg("operation \"%s\" promises less than before: %s", contract->name, what.data),
 				 errdetail("What is left out of a definition takes its default. Attempts that may have executed are judged by the weaker promise.")));
 }
 

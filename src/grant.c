@@ -52,7 +52,6 @@ static const struct
 	{"idem_claim", APPLICATION},
 	{"idem_reclaim", APPLICATION},
 	{"idem_claim_next", APPLICATION},
-	{"idem_claim_next", APPLICATION},
 	{"idem_renew", APPLICATION},
 	{"idem_complete", APPLICATION},
 	{"idem_reject", APPLICATION},

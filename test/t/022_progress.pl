@@ -122,9 +122,11 @@ $asker = session($node);
 $worker->run('SET synchronous_commit = off');
 $worker->run("SELECT idem_progress_committable('acme/stock/lost')");
 $worker->run('SELECT pg_switch_wal()');
-is($worker->run("SELECT generation FROM idem_progress_assign('acme/stock/lost')"),
-	'2', 'a new owner');
-is($asker->run($is_flushed), 't', 'is on disk, whatever synchronous_commit says');
+my ($generation, $written) = split /\|/, $worker->run(
+	"SELECT generation, pg_current_wal_insert_lsn() FROM idem_progress_assign('acme/stock/lost')");
+is($generation, '2', 'a new owner');
+is($asker->run("SELECT pg_current_wal_flush_lsn() > '$written'"),
+	't', 'is on disk, whatever synchronous_commit says');
 crash($node);
 is(answer($node, "SELECT idem_progress_done('acme/stock/lost', 1, '{100}')"),
 	'ID002', 'the former one is refused after the crash, too');
