@@ -33,6 +33,7 @@ FROM (
             OFFSET 0
         ) AS a
     WHERE a.state = 'review' AND idem_may_see(l.key)
+    OFFSET 0    /* as in idem_in_flight */
 ) AS r
     CROSS JOIN LATERAL (
         SELECT t.channel, t.max_attempts

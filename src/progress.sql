@@ -35,7 +35,8 @@ SELECT pg_catalog.pg_extension_config_dump('idem_progress_offset', '');
 CREATE VIEW idem_progress_open WITH (security_barrier) AS
     SELECT o.key, p.generation, o.record_offset, o.fetched_at
     FROM idem_progress_offset o JOIN idem_progress p ON p.key = o.key
-    WHERE o.record_offset < p."position" AND idem_may_see(o.key);
+    WHERE o.record_offset < p."position" AND idem_may_see(o.key)
+    OFFSET 0;    /* as in idem_in_flight */
 
 COMMENT ON VIEW idem_progress_open IS
     'what the owner of each partition was delivered and has not done, with its generation; source: doc/progress.md';
