@@ -4,10 +4,11 @@ worker.py: a refund consumer, for a channel that can be asked by key.
 
     python3 worker.py NAME HOST:PORT LEASE_SECONDS
 
-It reads deliveries from its standard input, one JSON object a line, {"refund":
-"r-17", "params": {...}}, as another consumer reads them from a broker, and
-writes what it meets to its standard output, one JSON object a line.  The last
-line for a delivery has the event "done" and says what becomes of the message.
+For each line "take" of its standard input it takes a message from the queue of
+broker.py, {"refund": "r-17", "params": {...}}, and handles it.  What it meets it
+writes to its standard output, one JSON object a line.  The last line for a message
+has the event "done" and says what became of it; if there is none, the only line has
+the event "empty".
 
 It may act on a grant only after the claim has been committed, it never calls
 the channel once its lease has passed by its own clock, and it never calls
@@ -21,6 +22,7 @@ import sys
 import time
 from urllib.parse import quote
 
+import broker
 from psql import Session, SqlError, literal
 
 CALL_TIMEOUT = 30                           # seconds
@@ -134,9 +136,16 @@ def main():
     if len(sys.argv) != 4:
         sys.exit("usage: worker.py NAME HOST:PORT LEASE_SECONDS")
     worker = Worker(sys.argv[1], sys.argv[2], float(sys.argv[3]))
+    queue = broker.open_queue(worker.session, worker.name, worker.lease)
     tell("ready", processes=[os.getpid(), worker.session.process.pid])
-    for line in sys.stdin:
-        tell("done", message=worker.handle(json.loads(line)))
+    for _ in sys.stdin:
+        message = queue.take()
+        if message is None:
+            tell("empty")
+            continue
+        what = worker.handle(message)
+        queue.settle(what)
+        tell("done", message=what)
     worker.session.close()
 
 
