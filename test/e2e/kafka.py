@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """
 kafka.py: the consumer and the sender of doc/patterns/kafka.md, as they stand there, with a real
-Kafka: what comes twice, what is left out, and who was replaced.
+Kafka: what comes twice, what is left out, who was replaced, and everything at random.
 """
 
 # packages: mvn:maven java:default-jre-headless python3-pip python3-psycopg
@@ -20,6 +20,10 @@ import e2e
 import kafkabroker
 
 HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "kafka")
+sys.path.insert(0, HERE)
+
+import at_random                            # noqa: E402
+
 PATTERNS = os.path.join(e2e.SOURCE, "doc", "patterns")
 
 SET_UP = """
@@ -414,7 +418,7 @@ def story_of_all():
     for part in (producer_resends, sender_dies_before_it_hears,
                  killed_before_it_commits_to_the_broker, starts_from_the_database, out_of_order,
                  replaced_and_still_writing, aborted_transactions, compacted, recreated,
-                 consume_transform_produce):
+                 consume_transform_produce, at_random.everything_at_random):
         began = time.monotonic()
         try:
             part(story)
