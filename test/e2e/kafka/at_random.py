@@ -98,7 +98,7 @@ def resend(producer, number):
 
 def everything_at_random(story):
     numbers = e2e.random_numbers()
-    channel = e2e.Channel()
+    channel = e2e.Channel(is_forgetful=True)
     story.broker.create("refunds", 2)
     crowd = Crowd(story, channel, numbers)
     producer = story.broker.producer()
