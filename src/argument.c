@@ -179,3 +179,19 @@ idem_argument_moment(FunctionCallInfo fcinfo, int n, const char *name)
 {
 	return PG_ARGISNULL(n) ? TIME_NONE : idem_argument_finite(PG_GETARG_TIMESTAMPTZ(n), name);
 }
+
+/* how many rows a call may touch at the most */
+int32
+idem_argument_max_rows(FunctionCallInfo fcinfo, int n, int32 bound)
+{
+	int32		max_rows;
+
+	idem_argument_require(fcinfo, n, "max_rows");
+	max_rows = PG_GETARG_INT32(n);
+	if (max_rows < 1 || max_rows > bound)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("max_rows is out of range"),
+				 errdetail("It must be between 1 and %d.", bound)));
+	return max_rows;
+}

@@ -115,21 +115,6 @@ name_argument(FunctionCallInfo fcinfo, int n, const char *what)
 	return name;
 }
 
-static int32
-max_rows_argument(FunctionCallInfo fcinfo, int n)
-{
-	int32		max_rows;
-
-	idem_argument_require(fcinfo, n, "max_rows");
-	max_rows = PG_GETARG_INT32(n);
-	if (max_rows < 1 || max_rows > ROWS_MAX)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("max_rows is out of range"),
-				 errdetail("It must be between 1 and %d.", ROWS_MAX)));
-	return max_rows;
-}
-
 /* the tenant that is named, or all of which the caller may speak: before anything is looked at */
 static void
 narrow_to_tenants(FunctionCallInfo fcinfo, int n, const Home *home, Dispatch *dispatch)
@@ -164,7 +149,7 @@ open_dispatch(FunctionCallInfo fcinfo, Dispatch *dispatch)
 	narrow_to_tenants(fcinfo, 4, &home, dispatch);
 	idem_argument_require(fcinfo, 0, "operation");
 	operation = name_argument(fcinfo, 0, "operation");
-	dispatch->max_rows = max_rows_argument(fcinfo, 1);
+	dispatch->max_rows = idem_argument_max_rows(fcinfo, 1, ROWS_MAX);
 	dispatch->owner = idem_argument_label(fcinfo, 2, "owner");
 	idem_transaction_check_start();
 	idem_store_open(&dispatch->store, &home, true);

@@ -171,6 +171,7 @@ extern int64 idem_argument_interval(FunctionCallInfo fcinfo, int n, const char *
 									int64 missing);
 extern int64 idem_argument_lease(FunctionCallInfo fcinfo, int n, int64 missing);
 extern int64 idem_argument_retry_after(FunctionCallInfo fcinfo, int n, int64 missing);
+extern int32 idem_argument_max_rows(FunctionCallInfo fcinfo, int n, int32 bound);
 extern int64 idem_interval_usecs(const Interval *interval);
 
 /* ---- statement.c: kept plans, run as the owner ---- */

@@ -35,7 +35,7 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
-#define MAX_ROWS 1000000
+#define ROWS_MAX 1000000
 #define PAGES_AT_ONCE 128
 
 typedef struct Purge
@@ -275,21 +275,6 @@ check_name(const Purge *purge)
 				 errhint("Check the spelling: names are compared byte by byte.")));
 }
 
-static int64
-rows_argument(FunctionCallInfo fcinfo, int n)
-{
-	int32		rows;
-
-	idem_argument_require(fcinfo, n, "max_rows");
-	rows = PG_GETARG_INT32(n);
-	if (rows < 1 || rows > MAX_ROWS)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("max_rows is out of range"),
-				 errdetail("It must be between 1 and %d.", MAX_ROWS)));
-	return rows;
-}
-
 static Datum
 purge_datum(const Purge *purge)
 {
@@ -313,7 +298,7 @@ idem_purge(PG_FUNCTION_ARGS)
 	PreventCommandIfReadOnly("idem_purge()");
 	idem_home(fcinfo, &purge.home);
 	idem_access_check_all(&purge.home, ACCESS_OPERATOR);
-	purge.rows = purge.pages = rows_argument(fcinfo, 0);
+	purge.rows = purge.pages = idem_argument_max_rows(fcinfo, 0, ROWS_MAX);
 	purge.name = PG_ARGISNULL(1) ? NULL : PG_GETARG_TEXT_PP(1);
 	purge.now = GetCurrentTimestamp();
 	if (purge.name != NULL)
