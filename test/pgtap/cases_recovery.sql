@@ -385,9 +385,9 @@ SELECT FROM idem_escalate('case-o/CASE_O/o5d-pending', 2);
 SELECT is((SELECT channel_refs::text || is_in_doubt FROM idem_review
            WHERE key = 'case-o/CASE_O/o5d-pending'), '{ref-7}true',
           'O5d: an operator sees the reference');
-SELECT FROM idem_resolve('case-o/CASE_O/o5d-pending', 2, 'pending', 'it is another shop''s');
+SELECT FROM idem_resolve('case-o/CASE_O/o5d-pending', 2, 'pending', 'it is another shop''s', NULL, 'ref-7');
 SELECT is(pg_temp.ask('case-o/CASE_O/o5d-pending'), 'execute 4',
-          'O5d: and sets it aside by resolving to pending');
+          'O5d: and sets it aside by naming it and resolving to pending');
 
 -- S2: released or unknown, dead-lettered, replayed with the same ids
 SELECT FROM pg_temp.ask('case-o/CASE_O/s2-released');
