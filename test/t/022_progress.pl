@@ -122,9 +122,9 @@ $asker = session($node);
 $worker->run('SET synchronous_commit = off');
 $worker->run("SELECT idem_progress_committable('acme/stock/lost')");
 $worker->run('SELECT pg_switch_wal()');
-my ($generation, $written) = split /\|/, $worker->run(
+my ($granted, $written) = split /\|/, $worker->run(
 	"SELECT generation, pg_current_wal_insert_lsn() FROM idem_progress_assign('acme/stock/lost')");
-is($generation, '2', 'a new owner');
+is($granted, '2', 'a new owner');
 is($asker->run("SELECT pg_current_wal_flush_lsn() > '$written'"),
 	't', 'is on disk, whatever synchronous_commit says');
 crash($node);
