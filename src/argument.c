@@ -97,6 +97,18 @@ idem_argument_label(FunctionCallInfo fcinfo, int n, const char *name)
 	return label;
 }
 
+/* a name as it may stand in a key before the id */
+text *
+idem_argument_name(FunctionCallInfo fcinfo, int n, const char *what)
+{
+	text	   *name;
+
+	idem_argument_require(fcinfo, n, what);
+	name = PG_GETARG_TEXT_PP(n);
+	idem_key_check_name(VARDATA_ANY(name), VARSIZE_ANY_EXHDR(name), what);
+	return name;
+}
+
 /* text of any length that must say something */
 text *
 idem_argument_note(FunctionCallInfo fcinfo, int n)

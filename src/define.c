@@ -70,18 +70,6 @@ refuse(const char *message, const char *hint)
 			 errhint("%s", hint)));
 }
 
-/* both names stand in the middle of a key; the first argument of every function here */
-static char *
-name_argument(FunctionCallInfo fcinfo, const char *what)
-{
-	text	   *name;
-
-	idem_argument_require(fcinfo, 0, what);
-	name = PG_GETARG_TEXT_PP(0);
-	idem_key_check_name(VARDATA_ANY(name), VARSIZE_ANY_EXHDR(name), what);
-	return text_to_cstring(name);
-}
-
 static bool
 flag_argument(FunctionCallInfo fcinfo, int n, const char *name)
 {
@@ -156,7 +144,7 @@ contract_argument(FunctionCallInfo fcinfo, Contract *contract)
 	text	   *channel = idem_argument_label(fcinfo, ARG_CHANNEL, "channel");
 
 	memset(contract, 0, sizeof(Contract));
-	contract->name = name_argument(fcinfo, "operation");
+	contract->name = text_to_cstring(idem_argument_name(fcinfo, 0, "operation"));
 	contract->is_local = is_local_effect(fcinfo);
 	contract->channel = channel ? text_to_cstring(channel) : contract->name;
 	rule_argument(fcinfo, ARG_INCLUDE, &contract->rule);
@@ -375,7 +363,7 @@ idem_drop_operation(PG_FUNCTION_ARGS)
 	PreventCommandIfReadOnly("idem_drop_operation()");
 	idem_home(fcinfo, &home);
 	idem_access_check_all(&home, ACCESS_OPERATOR);
-	drop_operation(&home, name_argument(fcinfo, "operation"));
+	drop_operation(&home, text_to_cstring(idem_argument_name(fcinfo, 0, "operation")));
 	PG_RETURN_VOID();
 }
 
@@ -413,7 +401,7 @@ idem_define_consumer(PG_FUNCTION_ARGS)
 	PreventCommandIfReadOnly("idem_define_consumer()");
 	idem_home(fcinfo, &home);
 	idem_access_check_all(&home, ACCESS_OPERATOR);
-	contract.name = name_argument(fcinfo, "consumer");
+	contract.name = text_to_cstring(idem_argument_name(fcinfo, 0, "consumer"));
 	rule_argument(fcinfo, CONSUMER_INCLUDE, &contract.rule);
 	contract.keep_params = flag_argument(fcinfo, CONSUMER_KEEP_PARAMS, "keep_params");
 	contract.is_rebuild = flag_argument(fcinfo, CONSUMER_REBUILD, "rebuild");

@@ -106,15 +106,6 @@ hand_out(Dispatch *dispatch, ReturnSetInfo *rsinfo)
 	MemoryContextDelete(row);
 }
 
-static text *
-name_argument(FunctionCallInfo fcinfo, int n, const char *what)
-{
-	text	   *name = PG_GETARG_TEXT_PP(n);
-
-	idem_key_check_name(VARDATA_ANY(name), VARSIZE_ANY_EXHDR(name), what);
-	return name;
-}
-
 /* the tenant that is named, or all of which the caller may speak: before anything is looked at */
 static void
 narrow_to_tenants(FunctionCallInfo fcinfo, int n, const Home *home, Dispatch *dispatch)
@@ -130,7 +121,7 @@ narrow_to_tenants(FunctionCallInfo fcinfo, int n, const Home *home, Dispatch *di
 							  &dispatch->ntenants);
 		return;
 	}
-	tenant = name_argument(fcinfo, n, "tenant");
+	tenant = idem_argument_name(fcinfo, n, "tenant");
 	idem_access_check_tenant(home, VARDATA_ANY(tenant), VARSIZE_ANY_EXHDR(tenant),
 							 ACCESS_APPLICATION);
 	dispatch->tenants = palloc(sizeof(Datum));
@@ -147,8 +138,7 @@ open_dispatch(FunctionCallInfo fcinfo, Dispatch *dispatch)
 
 	idem_home(fcinfo, &home);
 	narrow_to_tenants(fcinfo, 4, &home, dispatch);
-	idem_argument_require(fcinfo, 0, "operation");
-	operation = name_argument(fcinfo, 0, "operation");
+	operation = idem_argument_name(fcinfo, 0, "operation");
 	dispatch->max_rows = idem_argument_max_rows(fcinfo, 1, ROWS_MAX);
 	dispatch->owner = idem_argument_label(fcinfo, 2, "owner");
 	idem_transaction_check_start();

@@ -362,16 +362,12 @@ kind_argument(FunctionCallInfo fcinfo, int n)
 static Datum
 tenant_argument(FunctionCallInfo fcinfo, int n)
 {
-	text	   *tenant;
-
 	if (PG_ARGISNULL(n))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("tenant must not be null"),
 				 errhint("Name the tenant, or '*' for all of them.")));
-	tenant = PG_GETARG_TEXT_PP(n);
-	idem_key_check_name(VARDATA_ANY(tenant), VARSIZE_ANY_EXHDR(tenant), "tenant");
-	return PointerGetDatum(tenant);
+	return PointerGetDatum(idem_argument_name(fcinfo, n, "tenant"));
 }
 
 /* who may, and what; then nobody else writes idem_access until the transaction ends */

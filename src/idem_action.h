@@ -163,6 +163,7 @@ extern Jsonb *idem_argument_document(FunctionCallInfo fcinfo, int n);
 extern const char *idem_argument_fault(const char *bytes, int length);
 extern int64 idem_argument_generation(FunctionCallInfo fcinfo, int n);
 extern text *idem_argument_label(FunctionCallInfo fcinfo, int n, const char *name);
+extern text *idem_argument_name(FunctionCallInfo fcinfo, int n, const char *what);
 extern text *idem_argument_note(FunctionCallInfo fcinfo, int n);
 extern TimestampTz idem_argument_finite(TimestampTz moment, const char *name);
 extern TimestampTz idem_argument_moment(FunctionCallInfo fcinfo, int n, const char *name);
