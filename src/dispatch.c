@@ -47,13 +47,8 @@ is_of_tenants(const Dispatch *dispatch, const IdemKey *key)
 		return true;
 	idem_key_split(key, &parts);
 	for (int i = 0; i < dispatch->ntenants; i++)
-	{
-		const text *tenant = DatumGetTextPP(dispatch->tenants[i]);
-
-		if (parts.tenant.length == VARSIZE_ANY_EXHDR(tenant) &&
-			memcmp(parts.tenant.bytes, VARDATA_ANY(tenant), parts.tenant.length) == 0)
+		if (idem_key_part_is(&parts.tenant, DatumGetTextPP(dispatch->tenants[i])))
 			return true;
-	}
 	return false;
 }
 

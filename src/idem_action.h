@@ -70,6 +70,7 @@ typedef struct KeyParts
 
 /* the parts of a valid key; the key must stay where it is meanwhile */
 extern void idem_key_split(const IdemKey *key, KeyParts *parts);
+extern bool idem_key_part_is(const KeyPart *part, const text *name);
 
 /* a name as it may stand in the middle of a key; raises 22023 if it may not */
 extern void idem_key_check_name(const char *bytes, int length, const char *what);

@@ -271,6 +271,14 @@ idem_key_split(const IdemKey *key, KeyParts *parts)
 		elog(ERROR, "idem_key without its two slashes");
 }
 
+/* the same bytes? */
+bool
+idem_key_part_is(const KeyPart *part, const text *name)
+{
+	return part->length == VARSIZE_ANY_EXHDR(name) &&
+		memcmp(part->bytes, VARDATA_ANY(name), part->length) == 0;
+}
+
 /* the faults of an operation's name, in the order in which they are looked for */
 static const char *
 name_problem(const KeyPart *name)

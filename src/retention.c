@@ -124,9 +124,7 @@ static TimestampTz
 cutoff_of(const Purge *purge, const Retention *retentions, int n, const KeyParts *parts)
 {
 	for (int i = 0; i < n; i++)
-		if (VARSIZE_ANY_EXHDR(retentions[i].name) == parts->operation.length &&
-			memcmp(VARDATA_ANY(retentions[i].name), parts->operation.bytes,
-				   parts->operation.length) == 0)
+		if (idem_key_part_is(&parts->operation, retentions[i].name))
 			return purge->now - retentions[i].retention;
 	elog(ERROR, "a record was deleted without a retention");
 }
