@@ -83,7 +83,7 @@ class KafkaBroker:
 
     def settings(self, **more):
         """Of a client; a setting's dots are written as underscores."""
-        return {"bootstrap.servers": self.address,
+        return {"bootstrap.servers": self.address, "log_level": 0,
                 **{name.replace("_", "."): value for name, value in more.items()}}
 
     def create(self, topic, partitions=1, **config):
