@@ -122,6 +122,8 @@ my $noutcomes = answer($node,
 is(scalar(grep { /^idem_verdicts_total\{/ } keys %$before),
 	2 * $noutcomes, 'each outcome of both operations');
 is(scalar(grep { /^idem_violations_count\{/ } keys %$before), 4, 'each kind of violation');
+is(scalar(grep { /^idem_progress_\w+\{consumer="stock"\}/ } keys %$before),
+	2, 'each figure of progress');
 is(scalar(grep { /^idem_health_\w+\{operation="REFUND"\}/ } keys %$before),
 	12, 'each figure of health');
 is(moved($before, scrape()), '', 'nothing happens, nothing moves');
@@ -142,6 +144,14 @@ idem_verdicts_total{operation="CREDIT",outcome="succeeded"} 0 -> 1}
 		q{idem_events_total{consumer="stock",outcome="conflict"} 0 -> 1
 idem_events_total{consumer="stock",outcome="duplicate"} 0 -> 1
 idem_events_total{consumer="stock",outcome="first"} 0 -> 1}
+	],
+	[
+		'records of a log, one of them done',
+		q{DO $$ DECLARE k idem_key = 'acme/stock/orders/0';
+				g bigint = (idem_progress_assign(k)).generation;
+			BEGIN PERFORM idem_progress_fetched(k, g, '{5,6,7}'), idem_progress_done(k, g, '{6}');
+			END $$},
+		q{idem_progress_open{consumer="stock"} 0 -> 2}
 	],
 	[
 		'a claim',
@@ -195,6 +205,13 @@ $node->safe_psql('postgres',
 	q{UPDATE idem_lease SET first_granted_at = now() - interval '1 hour'});
 cmp_ok(scrape()->{'idem_health_oldest_unknown_seconds{operation="REFUND"}'},
 	'>=', 3600, 'how old the oldest is');
+is(scrape()->{'idem_progress_oldest_seconds{consumer="stock"}'} < 3600,
+	1, 'how old the oldest offset is');
+$node->safe_psql('postgres',
+	q{UPDATE idem_progress_offset SET fetched_at = now() - interval '1 hour'
+		WHERE record_offset = 7});
+cmp_ok(scrape()->{'idem_progress_oldest_seconds{consumer="stock"}'},
+	'>=', 3600, 'however young others are');
 is(scrape()->{pg_exporter_last_scrape_error}, '0', 'every query is answered still');
 
 # a tenant's monitor is not enough for the counters, and a role that is none sees nothing
