@@ -3,8 +3,9 @@
  *		What an operation or a consumer promises, and the cache of it.
  *
  * A contract is written in revisions: rows of idem_contract, or idem_consumer,
- * that are never changed.  The highest revision is in force; an older one still judges the
- * actions and events that were recorded under it.  (define.c writes them.)
+ * that are never changed.  The highest revision is in force; an older one
+ * still judges the actions and events that were recorded under it.  (define.c
+ * writes them.)
  *
  * Contracts are read once per backend and kept.  Whoever writes one sends a
  * relation cache invalidation of the table, which every backend accepts

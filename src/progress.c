@@ -3,11 +3,12 @@
  *		How far a consumer has come in a partition of a log.
  *
  * The key names a consumer and a partition: tenant/consumer/topic/partition.
- * Its owner (assign.c) says what he was delivered (fetched), his workers say in the transactions
- * of their effects what they have done (done), and what may be committed to
- * the broker follows: everything below the lowest offset that is open, or
- * else below where he has come to.  So completion is contiguous over what
- * was delivered, whatever integers are missing in the log.
+ * Its owner (assign.c) says what he was delivered (fetched), his workers say
+ * in the transactions of their effects what they have done (done), and what
+ * may be committed to the broker follows: everything below the lowest offset
+ * that is open, or else below where he has come to.  So completion is
+ * contiguous over what was delivered, whatever integers are missing in the
+ * log.
  *
  * What is on record of a partition (partition.c), with everything in order:
  *
