@@ -8,7 +8,8 @@ Run as many as you like, and kill any of them at any time: what a dead one had i
 again.  Where the database is the environment says (PGHOST and so on), and AMQP_URL where the
 broker is.  outbox.md beside this file explains what is done and why.
 
-It needs psycopg 3 and pika.  The parameters of an event: {"type": "order.placed", "body": {...}}.
+It needs psycopg 3 and pika, and the topic exchange EXCHANGE.  The parameters of an event:
+{"type": "order.placed", "body": {...}}.
 """
 
 import json
