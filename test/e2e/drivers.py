@@ -33,7 +33,7 @@ SET_UP = """
     SELECT idem_define_operation('STAMPED', effect => 'external', retention => '1000 years');
     SELECT idem_define_operation('CREDIT', effect => 'local');
     SELECT idem_define_consumer('stock');
-    CREATE TABLE refund (key text, amount bigint, reference text);
+    CREATE TABLE refund (key text PRIMARY KEY, amount bigint, reference text);
     CREATE TABLE credit (key text, amount bigint CHECK (amount > 0));
     CREATE TABLE stock (key text, pieces bigint);
     CREATE ROLE %(role)s LOGIN;
@@ -63,6 +63,8 @@ SCRIPT = (
      {"sqlstate": "ID002"}),
     ("completing", ("complete", "$T/REFUND/r-1", FIRST, {"paid": True}, "re_1", 10),
      {"answer": "done"}),
+    ("completing once more, as if the answer to COMMIT had been lost",
+     ("complete", "$T/REFUND/r-1", FIRST, {"paid": True}, "re_1", 10), {"answer": "done"}),
     ("looking at it", ("status", "$T/REFUND/r-1"),
      {"state": "succeeded", "generation": FIRST, "result": {"paid": True}, "error": "\\N",
       "channel_ref": "re_1"}),
@@ -151,11 +153,12 @@ BOOKS = (
 class Driver:
     """How the program of a driver is run, and what is peculiar to it."""
 
-    def __init__(self, name, command, error_class, prepares, mistakes):
+    def __init__(self, name, command, error_class, prepares, lost, mistakes):
         self.name = name
         self.command = command
         self.error_class = error_class      # of an error whose SQLSTATE the driver does not know
         self.prepares = prepares            # named statements at the server, by itself
+        self.lost = lost                    # SQLSTATEs of a connection that broke; \\N is none
         self.mistakes = mistakes            # what its page warns of, and what comes of it
 
 
@@ -166,17 +169,18 @@ def drivers():
     python = ["/usr/bin/python3"]
     return (
         Driver("psycopg3", python + [os.path.join(HERE, "with_psycopg3.py")],
-               "DatabaseError", True,
+               "DatabaseError", True, ["\\N"],
                {"json": "42883", "dict": "ProgrammingError", "savepoint": "ID003"}),
         Driver("psycopg2", python + [os.path.join(HERE, "with_psycopg2.py")],
-               "DatabaseError", False, {"dict": "ProgrammingError", "jsons": "42883"}),
+               "DatabaseError", False, ["\\N"], {"dict": "ProgrammingError", "jsons": "42883"}),
         Driver("node-pg", ["node", os.path.join(e2e.downloads(), "with_node_pg.js")],
-               "DatabaseError", False,
+               "DatabaseError", False, ["\\N"],
                {"array": "22P02", "number": "conflict", "date": "conflict"}),
         Driver("jdbc", ["java", "-Xshare:auto", "-cp", JDBC + ":" + java, "WithJdbc"],
-               "PSQLException", True, {"uncast": "42883", "null": "0", "exception": "execute"}),
+               "PSQLException", True, ["57P01", "08006"],
+               {"uncast": "42883", "null": "0", "exception": "execute"}),
         Driver("pgx", [os.path.join(e2e.downloads(), "with_pgx")], "PgError", True,
-               {"number": "conflict"}),
+               ["57P01", "\\N"], {"number": "conflict"}),
     )
 
 
@@ -283,6 +287,13 @@ def direct_story(all_drivers):
                       program.driver.name, "by itself" if program.driver.prepares else "not"))
         e2e.equal(program.ask("claim", "somebody/REFUND/r-1", {}, None, None)["sqlstate"],
                   "42501", "%s: another tenant's key" % program.driver.name)
+    e2e.execute("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+                " WHERE usename = '%s'" % ROLE)
+    for program in programs:
+        found = program.ask("claim", "$T/REFUND/r-1", {"amount": 10}, AT, None)
+        if not e2e.ok(found.get("sqlstate") in program.driver.lost,
+                      "%s: a connection that broke" % program.driver.name):
+            e2e.note("found: %r" % found)
         e2e.equal(program.end(), 0, "%s ends well" % program.driver.name)
 
 

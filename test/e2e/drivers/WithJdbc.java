@@ -84,8 +84,10 @@ public class WithJdbc {
         transaction(connection, () -> {
             try (PreparedStatement complete = connection.prepareStatement(
                     "SELECT idem_complete(?, ?, ?::jsonb, ?)");
+                 // the answer to COMMIT may be lost, and all of this be said again
                  PreparedStatement insert = connection.prepareStatement(
-                    "INSERT INTO refund (key, amount, reference) VALUES (?, ?, ?)")) {
+                    "INSERT INTO refund (key, amount, reference) VALUES (?, ?, ?)"
+                    + " ON CONFLICT DO NOTHING")) {
                 complete.setString(1, key);
                 complete.setObject(2, generation, Types.BIGINT);
                 complete.setString(3, result);

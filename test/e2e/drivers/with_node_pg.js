@@ -7,6 +7,14 @@
 const readline = require('node:readline');
 // doc: connect
 const { Client } = require('pg');
+
+async function connect() {
+    const client = new Client();            // the environment says where: PGHOST and so on
+    // without this a connection that breaks ends the process
+    client.on('error', (error) => console.error(error.message));
+    await client.connect();
+    return client;
+}
 // doc: end
 
 // doc: claim
@@ -28,7 +36,7 @@ async function transaction(client, work) {
         await client.query('COMMIT');
         return value;
     } catch (error) {
-        await client.query('ROLLBACK');
+        await client.query('ROLLBACK').catch(() => {});     // a connection that broke has done it
         throw error;
     }
 }
@@ -37,8 +45,9 @@ async function complete(client, key, generation, result, reference, amount) {
     await transaction(client, async () => {
         await client.query('SELECT idem_complete($1, $2, $3, $4)',
             [key, generation, result, reference]);
-        await client.query('INSERT INTO refund (key, amount, reference) VALUES ($1, $2, $3)',
-            [key, amount, reference]);
+        // the answer to COMMIT may be lost, and all of this be said again
+        await client.query('INSERT INTO refund (key, amount, reference) VALUES ($1, $2, $3)' +
+            ' ON CONFLICT DO NOTHING', [key, amount, reference]);
     });
 }
 // doc: end
@@ -210,14 +219,12 @@ async function answer(client, line) {
         const isRow = value !== null && typeof value === 'object' && !Array.isArray(value);
         return isRow ? value : { answer: value === undefined ? 'done' : value };
     } catch (error) {
-        if (!error.code) throw error;
         return { sqlstate: error.code, class: error.constructor.name };
     }
 }
 
 async function main() {
-    const client = new Client();
-    await client.connect();
+    const client = await connect();
     for await (const line of readline.createInterface({ input: process.stdin })) {
         const fields = Object.entries(await answer(client, line));
         console.log(fields.map(([field, value]) => `${field}=${shown(value)}`).join('\t'));

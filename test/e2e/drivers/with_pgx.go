@@ -63,8 +63,9 @@ func complete(ctx context.Context, conn *pgx.Conn, key string, generation *int64
 		if err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, "INSERT INTO refund (key, amount, reference) VALUES ($1, $2, $3)",
-			key, amount, reference)
+		// the answer to COMMIT may be lost, and all of this be said again
+		_, err = tx.Exec(ctx, `INSERT INTO refund (key, amount, reference) VALUES ($1, $2, $3)
+			ON CONFLICT DO NOTHING`, key, amount, reference)
 		return err
 	})
 }
@@ -385,7 +386,7 @@ func main() {
 		case errors.As(err, &pgErr):
 			fmt.Printf("sqlstate=%s\tclass=PgError\n", pgErr.Code)
 		case err != nil:
-			must(err)
+			fmt.Printf("sqlstate=\\N\tclass=%T\n", err)
 		default:
 			if line, isRow := told.(row); isRow {
 				fmt.Println(line)

@@ -30,8 +30,9 @@ def complete(connection, key, generation, result, reference, amount):
     with connection, connection.cursor() as cursor:
         cursor.execute("SELECT idem_complete(%s, %s, %s, %s)",
                        (key, generation, Json(result), reference))
-        cursor.execute("INSERT INTO refund (key, amount, reference) VALUES (%s, %s, %s)",
-                       (key, amount, reference))
+        # the answer to COMMIT may be lost, and all of this be said again
+        cursor.execute("INSERT INTO refund (key, amount, reference) VALUES (%s, %s, %s)"
+                       " ON CONFLICT DO NOTHING", (key, amount, reference))
 # doc: end
 
 

@@ -38,8 +38,9 @@ def complete(connection, key, generation, result, reference, amount):
     with connection.transaction():
         connection.execute("SELECT idem_complete(%s, %s, %s, %s)",
                            (key, generation, Jsonb(result), reference))
-        connection.execute("INSERT INTO refund (key, amount, reference) VALUES (%s, %s, %s)",
-                           (key, amount, reference))
+        # the answer to COMMIT may be lost, and all of this be said again
+        connection.execute("INSERT INTO refund (key, amount, reference) VALUES (%s, %s, %s)"
+                           " ON CONFLICT DO NOTHING", (key, amount, reference))
 # doc: end
 
 
