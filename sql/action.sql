@@ -103,6 +103,9 @@ SELECT outcome FROM idem_claim('a/ACT_INC/2', '{}');
 SELECT count(*) FROM idem_status('a/ACT_INC/2');
 -- null is a value
 SELECT outcome FROM idem_claim('a/ACT_INC/2', '{"amount": null, "to": {"iban": "x"}}');
+-- none is said aloud
+SELECT outcome FROM idem_claim('a/ACT_INC/3', NULL);
+\echo :SQLSTATE
 SELECT outcome, differs FROM idem_claim('a/ACT_INC/2', '{"amount": 0, "to": {"iban": "x"}}');
 
 -- cancel: true for a new key, a pending one and one cancelled before; false once it is too late

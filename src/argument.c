@@ -34,7 +34,11 @@ idem_argument_key(FunctionCallInfo fcinfo, int n)
 Jsonb *
 idem_argument_params(FunctionCallInfo fcinfo, int n)
 {
-	idem_argument_require(fcinfo, n, "params");
+	if (PG_ARGISNULL(n))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("params must not be null"),
+				 errhint("Pass '{}' where there are none.")));
 	return PG_GETARG_JSONB_P(n);
 }
 
