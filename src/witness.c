@@ -138,7 +138,7 @@ static Statement select_history = {
 	" WHEN 'complete' THEN 'completed'"
 	" WHEN 'reject' THEN 'rejected'"
 	" WHEN 'mark_unknown' THEN 'may have been executed, nobody knows'"
-	" WHEN 'release' THEN 'given back: this attempt made no call'"
+	" WHEN 'release' THEN 'given back: this attempt did nothing'"
 	" WHEN 'escalate' THEN 'left to a person by its owner'"
 	" WHEN 'cancel' THEN 'cancelled before anybody was granted it'"
 	" WHEN 'resolve' THEN 'an operator decided: ' || state"
