@@ -301,7 +301,7 @@ kind_wording(int kinds)
 static const char *
 tenant_wording(const char *tenant)
 {
-	return tenant == NULL ? "every tenant" : psprintf("tenant \"%s\"", tenant);
+	return tenant == NULL ? "what concerns every tenant" : psprintf("tenant \"%s\"", tenant);
 }
 
 static void
@@ -310,9 +310,10 @@ refuse_session(const char *tenant)
 	ereport(ERROR,
 			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 			 errmsg("permission denied for %s", tenant_wording(tenant)),
-			 errdetail("The session's role \"%s\" is bound to other tenants, whatever role it sets.",
-					   role_name(GetSessionUserId())),
-			 errhint("Connect as a role that is bound to this one too, or to none.")));
+			 errdetail("The session's role \"%s\" is bound to %s tenants, whatever role it sets.",
+					   role_name(GetSessionUserId()), tenant == NULL ? "single" : "other"),
+			 errhint("Connect as a role that is bound to %s too, or to none.",
+					 tenant == NULL ? "all of them" : "this one")));
 }
 
 static void
@@ -329,7 +330,8 @@ refuse_current(const char *tenant, int kinds)
 	ereport(ERROR,
 			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 			 errmsg("permission denied for %s", tenant_wording(tenant)),
-			 errdetail("Role \"%s\" is not bound to it as %s.", role, kinds_wording(kinds)),
+			 errdetail("Role \"%s\" is not bound to %s as %s.", role,
+					   tenant == NULL ? "all of them" : "it", kinds_wording(kinds)),
 			 errhint("The owner of the extension binds it: SELECT idem_grant(%s, %s, %s);",
 					 quote_literal_cstr(role), kind_wording(kinds),
 					 quote_literal_cstr(tenant == NULL ? ACCESS_EVERY_TENANT : tenant))));
