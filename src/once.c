@@ -177,7 +177,12 @@ handler_argument(FunctionCallInfo fcinfo, int n)
 
 	idem_argument_require(fcinfo, n, "handler");
 	name = textToQualifiedNameList(PG_GETARG_TEXT_PP(n));
-	function = LookupFuncName(name, 1, argtypes, false);
+	function = LookupFuncName(name, 1, argtypes, true);
+	if (!OidIsValid(function))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_FUNCTION),
+				 errmsg("function %s does not exist", func_signature_string(name, 1, NIL, argtypes)),
+				 errhint("A handler is given by its name without arguments, and found by the search_path unless that is qualified.")));
 	check_handler(function);
 	return function;
 }

@@ -90,7 +90,7 @@ INSERT INTO bad VALUES
     ('state', $$'PENDING'$$, '22023'), ('state', '42', '42883'),
     ('note', 'NULL', '22004'), ('note', $$''$$, '22023'), ('note', '42', '42883'),
     ('handler', 'NULL', '22004'), ('handler', $$''$$, '42602'), ('handler', $$'a..b'$$, '42602'),
-    ('handler', $$'no_such_handler'$$, '42883'), ('handler', $$'no_such_schema.f'$$, '3F000'),
+    ('handler', $$'no_such_handler'$$, '42883'), ('handler', $$'no_such_schema.f'$$, '42883'),
     ('handler', $$'now'$$, '42883'), ('handler', $$repeat('x', 10000)$$, '42883'),
     ('handler', $$'jsonb_array_elements'$$, '42809'), ('handler', $$'jsonb_typeof'$$, '42809'),
     ('handler', '42', '42883');
