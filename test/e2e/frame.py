@@ -45,9 +45,10 @@ def with_state(state):
     return found
 
 
-def doubled(book):
+def more(book, **values):
+    """Once more what the book says last, but for some values."""
     found = good_books()
-    found[book].append(dict(found[book][-1]))
+    found[book].append(dict(found[book][-1], **values))
     return found
 
 
@@ -57,51 +58,106 @@ def changed(book, **values):
     return found
 
 
-def without(book):
-    return dict(good_books(), **{book: type(good_books()[book])()})
+def without(*of, found=None):
+    found = found or good_books()
+    return dict(found, **{book: type(found[book])() for book in of})
 
 
-def nothing_paid(found):
-    return dict(found, paid=[], entries=[])
+def unpaid(state):
+    return without("paid", "entries", found=with_state(state))
+
+
+LOST = "lost, it was asked for and is not on record"
+NOT_ASKED_FOR = ", but nobody asked for it"
+SEVERAL = "several references: re_1, re_2"
+# what is wrong: the books, and what the audit says of them, without the key
+WRONG = {
+    "paid twice": (more("paid"), ["succeeded, and paid 2 times"]),
+    "paid twice, under two references": (
+        more("paid", reference="re_2"), ["succeeded, and paid 2 times", SEVERAL]),
+    "never paid": (without("paid"), ["succeeded, and paid 0 times"]),
+    "booked twice": (more("entries"), ["succeeded, and booked 2 times"]),
+    "never booked": (without("entries"), ["succeeded, and booked 0 times"]),
+    "lost": (without("actions", "evidence", "paid", "entries"), [LOST]),
+    "paid, and not on record": (without("actions", "evidence", "entries"), [LOST]),
+    "without evidence": (without("evidence"), [
+        "its evidence does not name the reference re_1",
+        "its evidence does not lead to succeeded"]),
+    "on record, and not asked for": (
+        without("requests", "evidence", "paid", "entries"), ["in the record" + NOT_ASKED_FOR]),
+    "in the evidence, and not asked for": (
+        without("requests", "actions", "paid", "entries"), ["in the evidence" + NOT_ASKED_FOR]),
+    "paid, and not asked for": (
+        without("requests", "actions", "evidence", "entries"), ["in the channel" + NOT_ASKED_FOR]),
+    "booked, and not asked for": (
+        without("requests", "actions", "evidence", "paid"),
+        ["in the application" + NOT_ASKED_FOR]),
+    "leased, and not asked for": (
+        dict(without(*good_books()), leases=[{"key": KEY}]), ["in the lease" + NOT_ASKED_FOR]),
+    "rejected and paid": (
+        without("entries", found=with_state("rejected")), ["rejected, and paid 1 times"]),
+    "rejected and booked": (
+        without("paid", found=with_state("rejected")), ["rejected, and booked 1 times"]),
+    "in flight": (unpaid("processing"), ["still processing"]),
+    "in flight, and paid": (without("entries", found=with_state("unknown")),
+                            ["still unknown", "unknown, and paid 1 times"]),
+    "in review where that may not be": (unpaid("review"), ["still review"]),
+    "another amount paid": (changed("paid", request={"amount": 100}),
+                            ["amount 10 was asked for, 100 was paid"]),
+    "another amount booked": (changed("entries", amount="1.00"),
+                              ["amount 10 was asked for, 1.00 was booked"]),
+    "another reference paid": (changed("paid", reference="re_2"), [SEVERAL]),
+    "another reference booked": (changed("entries", reference="re_2"), [SEVERAL]),
+    "another reference on record": (changed("actions", channel_ref="re_2"), [
+        "its evidence does not name the reference re_2", SEVERAL]),
+    "another reference in the evidence": (changed("evidence", channel_ref="re_2"), [
+        "its evidence does not name the reference re_1", SEVERAL]),
+    "one more reference in the evidence": (
+        more("evidence", call="evidence", channel_ref="re_2"), [SEVERAL]),
+    "evidence of another generation": (
+        changed("evidence", generation=1), ["its evidence does not lead to succeeded"]),
+    "evidence of another state": (
+        changed("evidence", state="unknown"), ["its evidence does not lead to succeeded"]),
+    "ended twice": (more("evidence"), ["its evidence ends it 2 times"]),
+    "going on after its end": (
+        more("evidence", call="claim", state="processing"),
+        ["its evidence does not lead to succeeded", "its evidence goes on after succeeded"]),
+    "with a lease left over": (
+        dict(good_books(), leases=[{"key": KEY}]), ["succeeded, and still has a lease"]),
+}
 
 
 def audit_story():
-    e2e.equal(books.disagreements(**good_books()), [], "the audit passes books that agree")
-    e2e.equal(books.disagreements(**nothing_paid(with_state("rejected"))), [],
-              "and a rejected refund that was not paid")
-    e2e.equal(books.disagreements(**nothing_paid(with_state("review")), may_be_in_review=True), [],
-              "and one in review, where that may be")
-    for name, bad in (
-            ("paid twice", doubled("paid")),
-            ("booked twice", doubled("entries")),
-            ("never paid", without("paid")),
-            ("never booked", without("entries")),
-            ("lost", without("actions")),
-            ("without evidence", without("evidence")),
-            ("never asked for", without("requests")),
-            ("rejected and paid", with_state("rejected")),
-            ("in flight", nothing_paid(with_state("processing"))),
-            ("in review where that may not be", nothing_paid(with_state("review"))),
-            ("another amount paid", changed("paid", request={"amount": 100})),
-            ("another amount booked", changed("entries", amount=1)),
-            ("another reference paid", changed("paid", reference="re_2")),
-            ("another reference booked", changed("entries", reference="re_2")),
-            ("another reference on record", changed("actions", channel_ref="re_2")),
-            ("another reference in the evidence", changed("evidence", channel_ref="re_2",
-                                                           call="evidence", state="processing")),
-            ("evidence of another generation", changed("evidence", generation=1)),
-            ("ended twice", doubled("evidence")),
-            ("a lease left over", dict(good_books(), leases=[{"key": KEY}]))):
-        e2e.ok(books.disagreements(**bad), "the audit finds a refund: " + name)
+    for name, good in (
+            ("that agree", good_books()),
+            ("of a rejected refund that was not paid", unpaid("rejected")),
+            ("with late evidence of the same", more("evidence", call="evidence"))):
+        e2e.equal(books.disagreements(**good), [], "the audit passes books " + name)
+    for name, good in (
+            ("not paid", unpaid("review")),
+            ("paid once", without("entries", found=with_state("review")))):
+        e2e.equal(books.disagreements(**good, may_be_in_review=True), [],
+                  "and of one in review, where that may be: " + name)
+    e2e.equal(books.disagreements(
+        **dict(with_state("review"), paid=more("paid")["paid"]), may_be_in_review=True),
+              [KEY + ": review, and paid 2 times", KEY + ": review, and booked 1 times"],
+              "which may not be paid twice, nor booked")
+    for name, (bad, found) in WRONG.items():
+        e2e.equal(books.disagreements(**bad), ["%s: %s" % (KEY, problem) for problem in found],
+                  "the audit finds a refund: " + name)
 
 
 def process_story():
     sleeper = e2e.Child("sleeper", ["sh", "-c", "sleep 1000 & sleep 1000"])
     members = e2e.wait_for("its children",
                            lambda: supervise.children().get(sleeper.process.pid))
-    e2e.equal(sleeper.kill(), -signal.SIGKILL, "a child is killed")
+    sleeper.crash()
+    e2e.equal(sleeper.process.returncode, -signal.SIGKILL, "a child is killed")
     e2e.wait_for("the end of its children", lambda: not alive(members))
     e2e.ok(True, "and its children with it")
+    ended = e2e.Child("ended", ["false"])
+    ended.wait()
+    e2e.ok(has_trouble(ended.crash), "who has ended by himself was not killed")
 
     taken = []
 
@@ -116,6 +172,14 @@ def process_story():
     server.start()
     e2e.ok(e2e.accepts(server.port), "a killed server is started again on its port")
     server.stop()
+
+
+def has_trouble(act):
+    try:
+        act()
+        return False
+    except e2e.Trouble:
+        return True
 
 
 def alive(processes):
@@ -159,7 +223,15 @@ def database_story():
         SELECT idem_complete('%s', 1, '{"ok": true}', '%s');
         INSERT INTO refund VALUES ('%s', 10, '%s');"""
                 % (KEY, answer["reference"], KEY, answer["reference"]))
-    e2e.audit("REFUND", {KEY: 10}, channel.ledger(), "SELECT key, amount, reference FROM refund")
+    entries = "SELECT key, amount, reference FROM refund"
+    e2e.audit("REFUND", {KEY: 10}, channel.ledger(), entries)
+    e2e.equal(e2e.disagreements("REFUND", {KEY: 100}, channel.ledger(), entries),
+              [KEY + ": amount 100 was asked for, 10 was " + book for book in ("paid", "booked")],
+              "the audit reads the books")
+    e2e.execute("SELECT idem_add_evidence('%s', NULL, '{}', 're_2')" % KEY)
+    e2e.equal(e2e.disagreements("REFUND", {KEY: 10}, channel.ledger(), entries),
+              [KEY + ": several references: %s, re_2" % answer["reference"],
+               KEY + ": several_references"], "and idem_violations")
 
 
 def random_story():

@@ -6,7 +6,7 @@ ledger), by idem_action, and by the evidence.  When everything has come to an en
 
 * every refund that was asked for is on record, and no other one;
 * a succeeded one was paid once and booked once, with the amount that was asked for, and all four
-  books name the same reference;
+  books name the same reference, and none of them another;
 * a rejected one was neither paid nor booked;
 * nothing is in flight, except what is in review, if that may be: such a one may have been paid
   once, and is not booked;
@@ -42,7 +42,8 @@ def disagreements(requests, actions, evidence, leases, paid, entries, may_be_in_
         state = actions[key]["state"]
         for problem in (*state_problems(state, may_be_in_review),
                         *count_problems(state, len(paid[key]), len(entries[key])),
-                        *value_problems(requests[key], actions[key], paid[key], entries[key]),
+                        *amount_problems(requests[key], paid[key], entries[key]),
+                        *reference_problems(actions[key], evidence[key], paid[key], entries[key]),
                         *evidence_problems(actions[key], evidence[key]),
                         *lease_problems(state, key in leases)):
             found.append("%s: %s" % (key, problem))
@@ -62,15 +63,21 @@ def count_problems(state, paid, booked):
         yield "%s, and booked %d times" % (state, booked)
 
 
-def value_problems(amount, action, paid, entries):
+def amount_problems(amount, paid, entries):
     for book, of_book in (("paid", [entry["request"]["amount"] for entry in paid]),
                           ("booked", [entry["amount"] for entry in entries])):
         for other in of_book:
             if Decimal(str(other)) != Decimal(str(amount)):
-                yield "%s %s was asked for, %s was %s" % ("amount", amount, other, book)
-    references = {entry["reference"] for entry in paid + entries}
+                yield "amount %s was asked for, %s was %s" % (amount, other, book)
+
+
+def reference_problems(action, evidence, paid, entries):
+    in_evidence = {row["channel_ref"] for row in evidence if row["channel_ref"]}
+    references = in_evidence | {entry["reference"] for entry in paid + entries}
     if action["state"] == "succeeded":
         references.add(action["channel_ref"])
+        if action["channel_ref"] not in in_evidence:
+            yield "its evidence does not name the reference %s" % action["channel_ref"]
     if len(references) > 1:
         yield "several references: %s" % ", ".join(sorted(map(str, references)))
 
@@ -85,9 +92,6 @@ def evidence_problems(action, evidence):
         yield "its evidence ends it %d times" % len(ends)
     if ends and ends[-1] is not moves[-1]:
         yield "its evidence goes on after %s" % ends[-1]["state"]
-    references = {row["channel_ref"] for row in evidence if row["channel_ref"]}
-    if len(references) > 1:
-        yield "its evidence names several references: %s" % ", ".join(sorted(references))
 
 
 def lease_problems(state, has_lease):

@@ -155,9 +155,15 @@ class Child:
             pass
 
     def kill(self):
-        """As a crash would."""
+        """Ends it at once; its exit code."""
         self.signal(signal.SIGKILL)
         return self.wait()
+
+    def crash(self):
+        """The same as a fault of the story: it must not have ended by itself before."""
+        code = self.kill()
+        if code != -signal.SIGKILL:
+            raise Trouble("%s has ended by itself: %d\n%s" % (self.name, code, self.printed()))
 
     def stop(self, seconds=10):
         if self.is_running():
@@ -316,16 +322,34 @@ def database_answers():
                           stderr=subprocess.DEVNULL, check=False).returncode == 0
 
 
+def checkpointer():
+    return query("SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'")[0]["pid"]
+
+
 def crash_server():
     """One server process is killed; the others end at once, and the server recovers."""
-    process = query("SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'"
-                    )[0]["pid"]
+    process = checkpointer()
     os.kill(process, signal.SIGKILL)
     wait_for("the end of the server processes", lambda: not os.path.exists("/proc/%d" % process))
     wait_for("recovery", database_answers)
+    if checkpointer() == process:
+        raise Trouble("the server has not crashed")
 
 
 # ---- the end of a story ----
+
+def disagreements(operation, requests, paid, entries, may_be_in_review=False):
+    """What audit() finds, a sentence each."""
+    of_operation = "idem_key_operation(key) = '%s'" % operation
+    return books.disagreements(
+        requests,
+        query("SELECT key, state, generation, channel_ref FROM idem_action WHERE " + of_operation),
+        query("SELECT key, call, state, generation, channel_ref FROM idem_evidence WHERE "
+              + of_operation + " ORDER BY key, recorded_at"),
+        query("SELECT key FROM idem_lease WHERE " + of_operation),
+        paid, query(entries), may_be_in_review) + [
+            "%(key)s: %(kind)s" % row for row in query("SELECT kind, key FROM idem_violations")]
+
 
 def audit(operation, requests, paid, entries, may_be_in_review=False):
     """
@@ -333,15 +357,7 @@ def audit(operation, requests, paid, entries, may_be_in_review=False):
     amount of every refund that was asked for, by key.  paid: the channel's ledger.  entries: the
     SELECT of the application's ledger, with the columns key, amount, reference.
     """
-    of_operation = "idem_key_operation(key) = '%s'" % operation
-    found = books.disagreements(
-        requests,
-        query("SELECT key, state, generation, channel_ref FROM idem_action WHERE " + of_operation),
-        query("SELECT key, call, state, generation, channel_ref FROM idem_evidence WHERE "
-              + of_operation + " ORDER BY key, recorded_at"),
-        query("SELECT key FROM idem_lease WHERE " + of_operation),
-        paid, query(entries), may_be_in_review)
-    found += [str(row) for row in query("SELECT * FROM idem_violations")]
+    found = disagreements(operation, requests, paid, entries, may_be_in_review)
     for line in found[:20]:
         note(line)
     if len(found) > 20:
