@@ -152,6 +152,29 @@ is($asker->run("SELECT idem_progress_fetched('acme/stock/killed', 2, '{100,101,1
 	'{100,101,102}', 'which is all still to be done');
 $_->quit foreach ($worker, $asker);
 
+# the same with an owner, with who fetches, and who advances: what he did was never done
+my %dies = (
+	assign => [ '', q{done('%s', 1, '{100}')}, '' ],
+	fetched => [ q{, 1, '{103,104}'}, q{fetched('%s', 1, '{103}')}, '{103}' ],
+	advance => [ q{, 1, 103}, q{done('%s', 1, '{100}')}, '' ]);
+foreach my $name (sort keys %dies)
+{
+	my ($arguments, $call, $answer) = @{ $dies{$name} };
+
+	start_partition("killed-$name");
+	$worker = session($node);
+	$asker = session($node);
+	$pid = $worker->pid;
+	$worker->run("BEGIN; SELECT idem_progress_$name('acme/stock/killed-$name'$arguments)");
+	$asker->send(sprintf("SELECT idem_progress_$call", "acme/stock/killed-$name"));
+	wait_for_lock($node, 1);
+	is(answer($node, "SELECT pg_terminate_backend($pid)"), 't', "killed-$name: terminated");
+	is($asker->receive, $answer, "killed-$name: who waited goes on");
+	is(answer($node, "SELECT * FROM idem_progress_assign('acme/stock/killed-$name')"),
+		$name eq 'fetched' ? '2|100' : '2|101', "killed-$name: as if it had never been");
+	$_->quit foreach ($worker, $asker);
+}
+
 # ---- prepared: neither lost nor overtaken by a new owner ----
 
 start_partition('prepared');
@@ -225,6 +248,46 @@ is($next_offset, '100', 'and starts where the former one was');
 is(answer($standby, "SELECT idem_progress_done('acme/stock/lost-owner', 2, '{100}')"),
 	'ID002', 'the lost owner stays refused');
 $standby->stop;
+
+# ---- asking while the topic is created anew, again and again ----
+
+# In each epoch the first of three offsets stays open, so what is behind the third is never the
+# answer.  It would be one of an epoch that ended between the two looks of who asks.
+$node->safe_psql(
+	'postgres', q{
+	SELECT idem_progress_assign('acme/stock/anew', '0');
+	CREATE PROCEDURE begin_epochs() LANGUAGE plpgsql AS $$
+	DECLARE
+		g bigint;
+	BEGIN
+		FOR n IN 1 .. 3000 LOOP
+			g := generation FROM idem_progress_assign('acme/stock/anew', n::text);
+			PERFORM idem_progress_fetched('acme/stock/anew', g, ARRAY[10 * n, 10 * n + 1, 10 * n + 2]);
+			COMMIT;
+		END LOOP;
+	END $$;
+	CREATE FUNCTION ask_meanwhile(OUT epochs bigint, OUT wrong bigint) LANGUAGE plpgsql AS $$
+	DECLARE
+		c bigint;
+		before bigint := 0;
+	BEGIN
+		epochs := 0;
+		wrong := 0;
+		WHILE before < 30000 LOOP
+			c := coalesce(idem_progress_committable('acme/stock/anew'), before);
+			epochs := epochs + (c <> before)::int;
+			wrong := wrong + (c % 10 <> 0)::int;
+			before := c;
+		END LOOP;
+	END $$;
+});
+$worker = session($node);
+$asker = session($node);
+$asker->send('SELECT epochs > 100, wrong FROM ask_meanwhile()');
+$worker->send('CALL begin_epochs()');
+is($worker->receive, '', 'anew: 3000 epochs');
+is($asker->receive, 't|0', 'anew: no answer is of an epoch that is over');
+$_->quit foreach ($worker, $asker);
 
 # ---- a race ----
 
