@@ -1,5 +1,6 @@
 # A dump holds every identity.  Restored beside its origin or into another server it answers
-# as the origin would, and generations go on upwards, in an era of their own.
+# as the origin would, and generations go on upwards, in an era of their own.  So does what
+# pg_upgrade makes of the origin.
 use strict;
 use warnings;
 use FindBin;
@@ -267,4 +268,21 @@ cmp_ok(era_of($node, 'third_life'), '>', $second_era, 'third_life: the era is ra
 
 $other->stop;
 $node->stop;
+
+# the origin itself, upgraded: the same databases, in what calls itself another system
+my $upgraded = PostgreSQL::Test::Cluster->new('upgraded');
+my ($bindir) = run_command([ 'pg_config', '--bindir' ]);
+$upgraded->init;
+$upgraded->append_conf('postgresql.conf', 'autovacuum = off');
+chdir $PostgreSQL::Test::Utils::tmp_check;    # pg_upgrade writes where it stands
+command_ok(
+	[
+		'pg_upgrade', '--no-sync', '--old-datadir', $node->data_dir,
+		'--new-datadir', $upgraded->data_dir, '--old-bindir', $bindir, '--new-bindir', $bindir,
+		'--socketdir', $upgraded->host, '--old-port', $node->port, '--new-port', $upgraded->port
+	],
+	'pg_upgrade');
+$upgraded->start;
+check_continuation($upgraded, 'postgres');
+$upgraded->stop;
 done_testing();
