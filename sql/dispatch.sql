@@ -275,4 +275,16 @@ SELECT min(due_at - updated_at) >= '0' AND max(due_at - updated_at) <= '10 s' AS
        max(due_at - updated_at) > '5 s' AND min(due_at - updated_at) < '5 s' AS spread
 FROM idem_lease JOIN idem_action USING (key) WHERE key::text LIKE 'u/NEXT\_B/%';
 
+-- what a call reads depends on what is in flight, not on what ever was; a session counts from its start
+SELECT idem_define_operation('NEXT_C', 'external');
+SELECT count(idem_submit('c/NEXT_C/' || n, '{}')) FROM generate_series(1, 500) AS n;
+SELECT count(*) FROM idem_claim_next('NEXT_C', 497);
+SELECT count(idem_complete(key, generation)) FROM idem_action WHERE key::text LIKE 'c/NEXT\_C/%' AND state = 'processing';
+\c -
+BEGIN;
+SELECT * FROM next_keys('NEXT_C');
+SELECT relname, seq_scan, seq_tup_read, idx_tup_fetch < 20 AS few FROM pg_stat_xact_user_tables
+WHERE relid IN ('idem_action'::regclass, 'idem_lease'::regclass) ORDER BY 1;
+ROLLBACK;
+
 DROP FUNCTION next_pass, next_keys, next_hopeless, next_unknown, next_waits;
