@@ -16,6 +16,7 @@ import json
 import os
 import sys
 import time
+from decimal import Decimal
 
 import pika
 import psycopg
@@ -38,11 +39,19 @@ class Refused(Exception):
         self.outcome = outcome
 
 
+def member(values, name, *kinds):
+    """A text is not to be taken for a number, nor null for the refund "None"."""
+    if type(values[name]) not in kinds:
+        raise TypeError(name)
+    return values[name]
+
+
 # ---- what an event causes, in the transaction that consumes it ----
 
 def order_placed(database, tenant, body):
     """A local effect: rows of this database."""
-    done = database.execute("UPDATE stock SET free = free - 1 WHERE item = %s", (body["item"],))
+    done = database.execute("UPDATE stock SET free = free - 1 WHERE item = %s",
+                            (member(body, "item", str),))
     if done.rowcount != 1:
         raise Refused("impossible")         # what matches no row is not done
     return "first"
@@ -50,11 +59,13 @@ def order_placed(database, tenant, body):
 
 def refund_requested(database, tenant, body):
     """An external one is only put on record; worker.py carries it out."""
-    key = "%s/REFUND/%s" % (tenant, body["refund"])
+    key = "%s/REFUND/%s" % (tenant, member(body, "refund", str))
+    amount = member(body, "amount", int, Decimal)
     database.execute("INSERT INTO refund_request (key, amount) VALUES (%s, %s)"
-                     " ON CONFLICT DO NOTHING", (key, body["amount"]))
-    return database.execute("SELECT outcome FROM idem_submit(%s, %s::jsonb)",
-                            (key, json.dumps({"amount": body["amount"]}))).fetchone()[0]
+                     " ON CONFLICT DO NOTHING", (key, amount))
+    return database.execute(
+        "SELECT outcome FROM idem_submit(%s, jsonb_build_object('amount', %s::numeric))",
+        (key, amount)).fetchone()[0]
 
 
 HANDLERS = {"order.placed": order_placed, "refund.requested": refund_requested}
@@ -65,10 +76,12 @@ HANDLERS = {"order.placed": order_placed, "refund.requested": refund_requested}
 def handle(database, consumer, queue, delivery, properties, body):
     """Consumes the event, or not; the outcome.  It is committed when this returns."""
     try:
-        payload = json.loads(body)
-        tenant, event = properties.headers["tenant"], properties.message_id
+        text = body.decode()
+        payload = json.loads(text, parse_float=Decimal)     # money is not rounded
+        tenant = member(properties.headers, "tenant", str)
+        event = member(vars(properties), "message_id", str)
         handler = HANDLERS[properties.type]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return "unreadable", "dead-letter"
     # the broker's own words for the message: kept, and never compared
     transport = {"queue": queue, "exchange": delivery.exchange, "tag": delivery.delivery_tag,
@@ -78,7 +91,7 @@ def handle(database, consumer, queue, delivery, properties, body):
             outcome = database.execute(
                 "SELECT outcome FROM idem_consume(idem_key(%s, %s, %s), %s::jsonb,"
                 " to_timestamp(%s::float8), %s::jsonb)",
-                (tenant, consumer, event, json.dumps(payload), properties.timestamp,
+                (tenant, consumer, event, text, properties.timestamp,
                  json.dumps(transport))).fetchone()[0]
             if outcome == "first":
                 outcome = handler(database, tenant, payload)
@@ -87,17 +100,21 @@ def handle(database, consumer, queue, delivery, properties, body):
         return outcome, "ack"
     except Refused as refused:
         return refused.outcome, MESSAGE[refused.outcome]
-    except psycopg.OperationalError:
-        raise                               # try again, all of it, on new connections
     except psycopg.Error as error:
+        if database.closed:
+            raise                           # try again, all of it, on new connections
         return error.sqlstate, judge(error.sqlstate)
     except (KeyError, TypeError):
         return "unreadable", "dead-letter"
 
 
 def judge(sqlstate):
-    """An error that will not go away is the message's; any other one is ours to mend."""
-    if sqlstate[:2] in ("22", "23") or sqlstate in ("ID001", "ID007", "P0001"):
+    """
+    An error that will not go away is the message's, also if already the driver could not send a
+    value; any other one passes, or is ours to mend.
+    """
+    if sqlstate is None or sqlstate[:2] in ("22", "23", "54") or \
+            sqlstate in ("ID001", "ID007", "P0001"):
         return "dead-letter"
     if sqlstate == "ID009":                 # idem_once's word for expired
         return "park"
@@ -114,8 +131,18 @@ def settle(broker, channel, queue, delivery, properties, body, what):
     if what != "ack":
         # confirmed there before it is acknowledged here: it may come twice, but is never lost
         where = {"dead-letter": queue + ".dead", "park": queue + ".parked"}[what]
-        channel.basic_publish("", where, body, properties, mandatory=True)
+        channel.basic_publish("", where, body, to_be_kept(properties), mandatory=True)
     channel.basic_ack(tag)
+
+
+def to_be_kept(properties):
+    """Those of a message that waits for a person: it stays where it is put, until he comes."""
+    properties.delivery_mode = pika.spec.PERSISTENT_DELIVERY_MODE
+    properties.expiration = None            # else it would be gone after that time
+    properties.user_id = None               # the producer's; the broker refuses it from others
+    if properties.headers is not None:
+        properties.headers.pop("CC", None)  # other queues it was sent to, this one perhaps
+    return properties
 
 
 # ---- all messages ----

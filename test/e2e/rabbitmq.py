@@ -12,8 +12,10 @@ of a redelivery is right about none of this.
 
 import json
 import os
+import random
 import re
 import sys
+import time
 
 import pika
 from psql import Session
@@ -28,7 +30,7 @@ LAST_DAY = 1767139200                       # 2025-12-31, as brokers count time
 SET_UP = """
     SELECT idem_define_consumer('shop');
     CREATE TABLE stock (item text PRIMARY KEY, free integer NOT NULL CHECK (free >= 0));
-    INSERT INTO stock VALUES ('book', 100), ('pen', 0);
+    INSERT INTO stock VALUES ('book', 100), ('cup', 1), ('pen', 0);
     CREATE TABLE refund_request (key text PRIMARY KEY, amount numeric NOT NULL);
 """
 DEFINE_REFUND = "SELECT idem_define_operation('REFUND', effect => 'external')"
@@ -44,12 +46,12 @@ class Shop:
         self.consumers = 0
         e2e.execute(SET_UP)
 
-    def consumer(self, port=None, heartbeat=30, name="shop"):
+    def consumer(self, port=None, heartbeat=30, name="shop", options=""):
         self.consumers += 1
         url = rabbit.url(port or self.broker.server.port, heartbeat)
         return e2e.Child("consumer-%d" % self.consumers,
                          [sys.executable, "-B", CONSUMER, name, "shop"],
-                         {"AMQP_URL": url, "CONSUMER_PAUSE": "0.5"})
+                         {"AMQP_URL": url, "CONSUMER_PAUSE": "0.5", "PGOPTIONS": options})
 
     def end(self, *consumers):
         """Kills them; the broker has noticed, and gives them nothing more."""
@@ -64,13 +66,14 @@ class Shop:
         """How many messages wait in the queue."""
         return self.look(queue).message_count
 
-    def send(self, event, kind, body, times=1, at=None):
+    def send(self, event, kind, body, times=1, **properties):
         """As any producer would, who sends again if he does not hear of the confirm."""
         for _ in range(times):
             self.channel.basic_publish(
-                "", "shop", body if isinstance(body, str) else json.dumps(body),
-                pika.BasicProperties(message_id=event, type=kind, headers={"tenant": "acme"},
-                                     delivery_mode=2, timestamp=at))
+                "", "shop", body if isinstance(body, (str, bytes)) else json.dumps(body),
+                pika.BasicProperties(**dict(
+                    {"message_id": event, "type": kind, "headers": {"tenant": "acme"},
+                     "delivery_mode": 2}, **properties)))
 
     def order(self, event, item="book", times=1):
         self.send(event, "order.placed", {"item": item}, times)
@@ -81,7 +84,7 @@ class Shop:
             delivery, properties, body = self.channel.basic_get(queue, auto_ack=True)
             if delivery is None:
                 return found
-            found.append((properties.message_id, body.decode()))
+            found.append((properties.message_id, body.decode(errors="replace")))
 
     def free(self):
         return e2e.query("SELECT free FROM stock WHERE item = 'book'")[0]["free"]
@@ -190,9 +193,30 @@ REFUSED = {
     "no-item": ("order.placed", {}, "unreadable"),
     "no-object": ("order.placed", ["book"], "unreadable"),
     "no-json": ("order.placed", "{", "unreadable"),
+    "no-utf-8": ("order.placed", b'{"item": "b\xf6\xf6k"}', "unreadable"),
+    "too-deep": ("order.placed", "[" * 100000, "unreadable"),
     "no-type": ("order.lost", {"item": "book"}, "unreadable"),
-    None: ("order.placed", {"item": "book"}, "22004"),
+    "item-5": ("order.placed", {"item": 5}, "unreadable"),
+    "item-object": ("order.placed", {"item": {}}, "unreadable"),
+    "null-refund": ("refund.requested", {"refund": None, "amount": 10}, "unreadable"),
+    "amount-true": ("refund.requested", {"refund": "r-2", "amount": True}, "unreadable"),
+    "amount-text": ("refund.requested", {"refund": "r-2", "amount": "10"}, "unreadable"),
+    "amount-nan": ("refund.requested", '{"refund": "r-2", "amount": NaN}', "22P02"),
+    "nul-in-text": ("refund.requested", '{"refund": "r\\u0000", "amount": 10}', "22P05"),
+    "half-a-character": ("refund.requested", '{"refund": "r\\ud800", "amount": 10}', "22P02"),
+    "long": ("refund.requested", {"refund": random.Random(1).randbytes(5000).hex(),
+                                  "amount": 10}, "54000"),
+    None: ("order.placed", {"item": "book"}, "unreadable"),
     "control\x07": ("order.placed", {"item": "book"}, "22P02"),
+    "nul\x00": ("order.placed", {"item": "book"}, "None"),
+}
+TENANTS = {
+    # event: tenant, what is found
+    "no-tenant": (None, "unreadable"),
+    "tenant-5": (5, "unreadable"),
+    "tenant-array": (["acme"], "unreadable"),
+    "tenant-no-utf-8": (b"acme\xff", "unreadable"),
+    "tenant-nul": ("acme\x00", "None"),
 }
 
 
@@ -200,17 +224,71 @@ def refused(shop, consumer):
     free = shop.free()
     for event, (kind, body, _) in REFUSED.items():
         shop.send(event, kind, body)
-    e2e.wait_for("what is refused", lambda: shop.waiting("shop.dead") == len(REFUSED))
-    for event, (_, _, found) in REFUSED.items():
+    for event, (tenant, _) in TENANTS.items():
+        shop.send(event, "order.placed", {"item": "book"}, headers={"tenant": tenant})
+    wanted = dict({event: found for event, (_, _, found) in REFUSED.items()},
+                  **{event: found for event, (_, found) in TENANTS.items()})
+    e2e.wait_for("what is refused", lambda: shop.waiting("shop.dead") == len(wanted))
+    for event, found in wanted.items():
         e2e.equal(about(str(event), consumer), [("False", found, "dead-letter")],
                   "%r is dead-lettered: %s" % (event, found))
-    e2e.equal({event for event, _ in shop.take("shop.dead")}, set(REFUSED),
+    e2e.equal({event for event, _ in shop.take("shop.dead")}, set(wanted),
               "the messages themselves are kept aside")
     e2e.equal([event for event in REFUSED if is_on_record(event)], ["sent-twice"],
               "and of none of them an event is on record, but the first one of its name")
     e2e.equal(shop.free(), free, "no book was taken")
     e2e.equal(e2e.query("SELECT amount FROM refund_request"), [{"amount": 10}],
               "and no refund changed")
+    e2e.ok(consumer.is_running(), "the consumer outlives all of it")
+
+
+def kept_until_somebody_comes(shop, consumer):
+    """The producer asked for properties that would lose a letter, or have the broker refuse it."""
+    shop.send("short-lived", "order.placed", {}, expiration="2000", user_id="guest",
+              delivery_mode=1, headers={"tenant": "acme", "CC": ["shop"]})
+    wait_told(1, "short-lived", consumer)
+    e2e.wait_for("the letter", lambda: shop.waiting("shop.dead") == 1)
+    time.sleep(2.5)
+    e2e.equal(about("short-lived", consumer), [("False", "unreadable", "dead-letter")],
+              "a dead letter does not go back to where it came from")
+    letter = shop.channel.basic_get("shop.dead", auto_ack=True)[1]
+    e2e.equal(letter and (letter.message_id, letter.delivery_mode, letter.expiration,
+                          letter.user_id, letter.headers),
+              ("short-lived", 2, None, None, {"tenant": "acme"}),
+              "and stays until somebody comes, also if the broker restarts")
+
+
+def exact(shop, consumer):
+    amount = "12345678901234567.89"
+    shop.send("exact", "refund.requested", '{"refund": "r-3", "amount": %s}' % amount)
+    wait_told(1, "exact", consumer)
+    e2e.equal(e2e.query("SELECT (SELECT amount::text FROM refund_request"
+                        "         WHERE key = 'acme/REFUND/r-3') AS requested,"
+                        " params->>'amount' AS submitted, (SELECT params->>'amount'"
+                        "         FROM idem_event WHERE idem_key_id(key) = 'exact') AS consumed"
+                        " FROM idem_action WHERE key = 'acme/REFUND/r-3'"),
+              [{"requested": amount, "submitted": amount, "consumed": amount}],
+              "money is not rounded on its way")
+
+
+def others_go_on(shop):
+    """An event that cannot be handled now holds up no other."""
+    free = shop.free()
+    lock = Session("story")
+    lock.run("BEGIN")
+    lock.run("SELECT * FROM stock WHERE item = 'cup' FOR UPDATE")
+    shop.order("stuck", item="cup")
+    shop.order("behind-it")
+    consumer = shop.consumer(options="-c lock_timeout=200ms")
+    e2e.equal(wait_told(1, "behind-it", consumer)[0][1:], ("first", "ack"),
+              "an event is handled though one before it never is")
+    e2e.equal(wait_told(2, "stuck", consumer)[:2],
+              [("False", "55P03", "keep"), ("True", "55P03", "keep")], "which is kept")
+    lock.run("COMMIT")
+    lock.close()
+    e2e.wait_for("it", lambda: about("stuck", consumer)[-1] == ("True", "first", "ack"))
+    e2e.equal(free - shop.free(), 1, "one book was taken")
+    shop.end(consumer)
 
 
 def in_review(shop, consumer):
@@ -227,8 +305,8 @@ def parked(shop):
         SELECT idem_define_consumer('archive', retention => '1 year');
         INSERT INTO idem_watermark VALUES ('acme/archive/e', '2026-01-01 00:00Z');""")
     free = shop.free()
-    shop.send("old", "order.placed", {"item": "book"}, at=LAST_DAY)
-    shop.send("young", "order.placed", {"item": "book"}, at=LAST_DAY + 3 * 86400)
+    shop.send("old", "order.placed", {"item": "book"}, timestamp=LAST_DAY)
+    shop.send("young", "order.placed", {"item": "book"}, timestamp=LAST_DAY + 3 * 86400)
     shop.send("undated", "order.placed", {"item": "book"})
     consumer = shop.consumer(name="archive")
     wait_told(1, "undated", consumer)
@@ -257,7 +335,10 @@ def story():
     two_at_a_time(shop, "slow-callback", 0, "callback timed out", "ChannelClosedByBroker")
     consumer = given_back(shop)
     refused(shop, consumer)
+    kept_until_somebody_comes(shop, consumer)
+    exact(shop, consumer)
     in_review(shop, consumer)
+    others_go_on(shop)
     parked(shop)
     settled(shop)
 
