@@ -18,11 +18,12 @@ import e2e
 PROGRAM = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 
 # A consumer that has not acknowledged for so long loses its channel; the broker looks each
-# second.  What does not fit is not what the stories are about.
+# second.  It takes no message of more than a megabyte.
 CONFIG = """\
 listeners.tcp.1 = 127.0.0.1:%(port)d
 loopback_users = none
 consumer_timeout = %(consumer_timeout)d
+max_message_size = 1000000
 disk_free_limit.absolute = 1MB
 log.console = true
 log.console.level = warning
