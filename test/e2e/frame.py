@@ -158,6 +158,10 @@ def process_story():
     ended = e2e.Child("ended", ["false"])
     ended.wait()
     e2e.ok(has_trouble(ended.crash), "who has ended by himself was not killed")
+    busy = e2e.Child("busy", ["sh", "-c", "while :; do :; done"])
+    busy.freeze()
+    e2e.equal(set(busy.thread_states()), {"T"}, "a child that was frozen does nothing any more")
+    busy.crash()
 
     taken = []
 
@@ -188,6 +192,17 @@ def alive(processes):
     return [process for process in processes if process in found]
 
 
+def faults_story():
+    happened = []
+    faults = e2e.Faults(e2e.random_numbers(), {"hit": lambda: happened.append("hit") or 1,
+                                               "miss": lambda: happened.append("miss") or 0})
+    for _ in range(6):
+        faults.strike()
+    e2e.equal([sorted(happened[first:first + 2]) for first in (0, 2, 4)], [["hit", "miss"]] * 3,
+              "faults happen in turns")
+    e2e.equal(faults.counts, {"hit": 3, "miss": 0}, "and one that hit nothing is not counted")
+
+
 def supervise_story():
     supervise = [sys.executable, "-B", os.path.join(e2e.HERE, "supervise.py")]
     marks = os.path.join(e2e.directory(), "pids")
@@ -209,6 +224,13 @@ def supervise_story():
 
 def database_story():
     channel = e2e.Channel()
+    channel.order(fault="drop", method="POST", times=2)
+    try:
+        channel.request("POST", "/refunds", {"amount": 10}, {"Idempotency-Key": KEY})
+    except OSError:
+        pass
+    channel.order(reset=True)
+    e2e.equal(channel.met(), 1, "a request that met a fault is counted, one that might have is not")
     e2e.execute("""
         SELECT idem_define_operation('REFUND', effect => 'external', lease => '1 minute');
         CREATE TABLE refund (key text, amount numeric, reference text);""")
@@ -248,6 +270,7 @@ def random_story():
 def story():
     audit_story()
     process_story()
+    faults_story()
     supervise_story()
     database_story()
     random_story()

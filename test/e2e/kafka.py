@@ -182,7 +182,7 @@ def sender_dies_before_it_hears(story):
     ask_for("sent-1")
     first = sender("sender-1")
     e2e.wait_for("the first event", lambda: state("sent-1") == "succeeded")
-    story.broker.server.child.signal(signal.SIGSTOP)
+    story.broker.server.child.freeze()
     ask_for("sent-2")
     e2e.wait_for("the claim", lambda: state("sent-2") == "processing")
     time.sleep(0.5)                         # what was sent waits for the broker
@@ -269,7 +269,7 @@ def replaced_and_still_writing(story):
     old = story.stock("fenced-1", "fenced")
     story.broker.send("fenced", *pieces("slow-fenced-1"))
     e2e.wait_for("the slow one", lambda: story.is_slow("fenced-1"))
-    old.signal(signal.SIGSTOP)
+    old.freeze()
     new = story.stock("fenced-2", "fenced")
     story.done("fenced", 0)
     story.release()

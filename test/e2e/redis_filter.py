@@ -168,8 +168,7 @@ def worker(program, channel):
 
 
 def is_asleep(child):
-    with open("/proc/%d/stat" % child.process.pid) as file:
-        return file.read().rpartition(")")[2].split()[0] == "T"
+    return set(child.thread_states()) == {"T"}
 
 
 def paid(channel, refund):
@@ -213,7 +212,10 @@ def with_idem_action(channel):
         e2e.equal(paid(channel, refund), 1, "idem_action: an owner who %s: paid once"
                   % ("sleeps" if wakes else "dies"))
         first.kill()
-        second.kill()
+        second.crash()
+    e2e.audit("REFUND", {"acme/REFUND/r-1": 10, "acme/REFUND/r-2": 10},
+              [entry for entry in channel.ledger() if entry["key"].startswith("acme/")],
+              "SELECT key, 10 AS amount, reference FROM refund_entry")
 
 
 def story():

@@ -14,7 +14,6 @@ import glob
 import json
 import os
 import re
-import signal
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -262,7 +261,7 @@ def killed_before_the_answer(shop, consumer):
     sent = shop.ask_for(key, 10)
     e2e.wait_for("the COMMIT", lambda: e2e.query(
         "SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"))
-    consumer.signal(signal.SIGSTOP)
+    consumer.freeze()
     lock.run("SELECT pg_advisory_unlock(%d)" % LOCK)
     lock.close()
     e2e.wait_for("the end of the COMMIT", lambda: state(key) == "succeeded")
@@ -368,6 +367,7 @@ def chaos(shop, numbers):
     messages += numbers.sample(messages, AGAIN)
     numbers.shuffle(messages)
     consumers = [shop.consumer("chaos") for _ in range(3)]
+    met_before = shop.channel.met()
     kills = 0
     for number, begin in enumerate(range(0, len(messages), STEP)):
         for key, amount in messages[begin:begin + STEP]:
@@ -378,7 +378,7 @@ def chaos(shop, numbers):
                                seconds=numbers.choice((0.5, 3)))
         if number % 4 == 2:
             victim = numbers.randrange(3)
-            consumers[victim].kill()
+            consumers[victim].crash()
             kills += 1
             consumers[victim] = shop.consumer("chaos")
         if begin <= len(messages) / 2 < begin + STEP:
@@ -391,11 +391,14 @@ def chaos(shop, numbers):
     e2e.wait_for("the last message",
                  lambda: shop.rocket.must("waiting", "chaos_group") == ["0"], 120)
     e2e.ok(True, "all is settled, and the broker has nothing left")
-    doubled = len(e2e.query("SELECT key FROM idem_evidence WHERE idem_key_id(key) LIKE 'c-%'"
-                            " AND outcome IN ('execute', 'repeat', 'verify')"
-                            " GROUP BY key HAVING count(*) > 1"))
-    e2e.ok(doubled > 0, "among them some that were granted more than once")
-    e2e.note("%d of %d were granted more than once" % (doubled, REFUNDS))
+    e2e.ok(kills >= 5, "though %d consumers were killed" % kills)
+    met = shop.channel.met() - met_before
+    e2e.ok(met > 0, "and the channel met a request with a fault %d times" % met)
+    told = len(re.findall(r"^acme/\w+/c-\d+ \S+ \S+ \d+ (?:succeeded|rejected)$",
+                          "".join(child.printed(100000) for child in shop.consumers), re.M))
+    e2e.ok(told > REFUNDS + AGAIN / 2, "%d messages were told that theirs is settled" % told)
+    again = e2e.granted_again("REFUND") + e2e.granted_again("CHECKED")
+    e2e.ok(again > 10, "refunds were granted more than once: %d" % again)
 
 
 def audits(shop):

@@ -17,6 +17,7 @@ with 0 when nothing failed.  An exception in the story is a failure.
     random_numbers                  seeded; the seed is printed, and E2E_SEED repeats a run
     Child, Server                   processes on loopback, stopped at the end whatever happens
     Channel                         the payment provider of test/demo/channel.py, with its faults
+    Faults                          what happens at random, and how often it did
     wait_for                        until something holds
     query, execute, crash_server    the throwaway database, as its superuser
     audit                           whether everybody's books agree at the end
@@ -25,6 +26,7 @@ It needs nothing but Python and psql.  Files of a story belong into directory().
 """
 
 import atexit
+import glob
 import http.client
 import json
 import os
@@ -165,6 +167,20 @@ class Child:
         if code != -signal.SIGKILL:
             raise Trouble("%s has ended by itself: %d\n%s" % (self.name, code, self.printed()))
 
+    def freeze(self):
+        """Until it is sent SIGCONT; when this returns, none of its threads runs any more."""
+        self.signal(signal.SIGSTOP)
+        wait_for("the rest of %s" % self.name, lambda: set(self.thread_states()) <= {"T"})
+
+    def thread_states(self):
+        """A letter each, as ps has it."""
+        for path in glob.glob("/proc/%d/task/*/stat" % self.process.pid):
+            try:
+                with open(path) as file:
+                    yield file.read().rpartition(")")[2].split()[0]
+            except OSError:
+                pass                        # it has just ended
+
     def stop(self, seconds=10):
         if self.is_running():
             self.signal(signal.SIGTERM)
@@ -264,6 +280,7 @@ class Channel:
     def __init__(self, name="channel", is_forgetful=False):
         self.name = name
         self.is_forgetful = is_forgetful
+        self.ordered = 0                    # requests that are to meet a fault
         self.start()
 
     def start(self):
@@ -293,10 +310,43 @@ class Channel:
 
     def order(self, **order):
         """Orders a fault, as told in channel.py; the state of its orders."""
+        if "fault" in order:
+            self.ordered += order.get("times", 1)
+        if "reset" in order:
+            self.ordered = self.met()
         return self.request("POST", "/control", order)[1]
+
+    def met(self):
+        """How many requests have met a fault."""
+        return self.ordered - sum(fault["times"] for fault in self.order()["faults"])
 
     def ledger(self):
         return self.request("GET", "/refunds")[1]
+
+
+class Faults:
+    """
+    What may happen, by name: functions that do it, and return how often it has really happened.
+    All of them happen, in random order, before one happens again.
+    """
+
+    def __init__(self, numbers, faults):
+        self.numbers = numbers
+        self.faults = faults
+        self.counts = dict.fromkeys(faults, 0)
+        self.next = []
+
+    def strike(self):
+        if not self.next:
+            self.next = self.numbers.sample(sorted(self.faults), len(self.faults))
+        fault = self.next.pop()
+        self.counts[fault] += self.faults[fault]()
+
+    def have_happened(self, times):
+        """Each of them, so often or more."""
+        note(", ".join("%d × %s" % (count, fault) for fault, count in sorted(self.counts.items())))
+        return ok(min(self.counts.values()) >= times,
+                  "each of the faults has happened %d times, or more" % times)
 
 
 # ---- the database, as its superuser ----
@@ -337,6 +387,14 @@ def crash_server():
 
 
 # ---- the end of a story ----
+
+def granted_again(operation):
+    """How many actions more than one attempt was granted."""
+    return query("SELECT count(*) AS n FROM (SELECT FROM idem_evidence"
+                 " WHERE outcome IN ('execute', 'repeat', 'verify')"
+                 " AND idem_key_operation(key) = '%s' GROUP BY key HAVING count(*) > 1) AS again"
+                 % operation)[0]["n"]
+
 
 def disagreements(operation, requests, paid, entries, may_be_in_review=False):
     """What audit() finds, a sentence each."""

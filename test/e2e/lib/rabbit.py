@@ -80,7 +80,7 @@ class Rabbit:
 
     def crash(self):
         """The broker is killed, and started again with what it has on disk."""
-        self.server.kill()
+        self.server.child.crash()
         self.server.start()
 
 
