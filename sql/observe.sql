@@ -132,6 +132,8 @@ FROM idem_in_flight WHERE tenant = 'ob' ORDER BY key;
 UPDATE idem_lease SET due_at = now() - interval '10 seconds' WHERE key = 'ob/OBSERVED-OUT/3';
 UPDATE idem_lease SET first_granted_at = now() - interval '40 seconds' WHERE key = 'ob/OBSERVED-OUT/4';
 UPDATE idem_lease SET granted_at = now() - interval '30 seconds' WHERE key = 'ob/OBSERVED-OUT/6';
+UPDATE idem_action SET created_at = now() - interval '1 minute' * CASE key WHEN 'ob/OBSERVED-OUT/3' THEN 2 ELSE 3 END
+WHERE key IN ('ob/OBSERVED-OUT/3', 'ob/OBSERVED-OUT/5');
 BEGIN;
 SET LOCAL session_replication_role = replica;
 UPDATE idem_evidence SET recorded_at = now() - interval '50 seconds'
@@ -142,7 +144,8 @@ SELECT idem_add_evidence('ob/OBSERVED-OUT/5', NULL, NULL, 'ref-5');
 CREATE FUNCTION observed_health() RETURNS TABLE (counts text, seconds text) LANGUAGE sql AS $$
     SELECT concat_ws(' ', in_flight, pending, processing, unknown, review, due, lapsed, recovery_failures),
         concat_ws(' ', floor(oldest_pending_seconds / 10) * 10, floor(oldest_processing_seconds / 10) * 10,
-            floor(oldest_unknown_seconds / 10) * 10, floor(oldest_review_seconds / 10) * 10)
+            floor(oldest_unknown_seconds / 10) * 10, floor(oldest_review_seconds / 10) * 10,
+            floor(oldest_seconds / 10) * 10)
     FROM idem_health WHERE operation = 'OBSERVED-OUT' $$;
 SELECT * FROM observed_health();
 SELECT count(*) FROM idem_health WHERE operation = 'OBSERVED';

@@ -107,7 +107,8 @@ SELECT o.operation,
         AS oldest_processing_seconds,
     coalesce(max(f.called_for) FILTER (WHERE f.is_in_doubt AND f.state <> 'review'), 0)
         AS oldest_unknown_seconds,
-    coalesce(max(f.decided_for) FILTER (WHERE f.state = 'review'), 0) AS oldest_review_seconds
+    coalesce(max(f.decided_for) FILTER (WHERE f.state = 'review'), 0) AS oldest_review_seconds,
+    coalesce(max(f.age_seconds) FILTER (WHERE f.state <> 'review'), 0) AS oldest_seconds
 FROM (
     SELECT DISTINCT ON (c.operation) c.operation, c.effect
     FROM idem_contract AS c

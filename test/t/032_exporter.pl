@@ -125,7 +125,7 @@ is(scalar(grep { /^idem_violations_count\{/ } keys %$before), 4, 'each kind of v
 is(scalar(grep { /^idem_progress_\w+\{consumer="stock"\}/ } keys %$before),
 	2, 'each figure of progress');
 is(scalar(grep { /^idem_health_\w+\{operation="REFUND"\}/ } keys %$before),
-	12, 'each figure of health');
+	13, 'each figure of health');
 is(moved($before, scrape()), '', 'nothing happens, nothing moves');
 
 # ---- figures move ----
