@@ -21,24 +21,29 @@ import time
 
 import confluent_kafka
 import psycopg
+from confluent_kafka import KafkaError
 
 BATCH = 100                                 # events claimed at a time
 LEASE = float(os.environ.get("SENDER_LEASE", 30))               # seconds, the contract's or less
 PAUSE = min(1, LEASE / 4)                   # seconds, when nothing was due
 OWNER = "%s:%d" % (socket.gethostname(), os.getpid())
+NO_ANSWER = KafkaError(KafkaError._TIMED_OUT)
+# it will never be taken, and was not
+NEVER = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError.TOPIC_EXCEPTION,
+         KafkaError._INVALID_ARG}
 
 
 def main(operation, settings):
-    producer = confluent_kafka.Producer(dict(settings, **{
-        "enable.idempotence": True,         # its own repetitions, as long as it lives
-        "acks": "all", "delivery.timeout.ms": int(LEASE * 500)}))
     while True:
         try:
+            producer = confluent_kafka.Producer(dict(settings, **{
+                "enable.idempotence": True,     # its own repetitions, as long as it lives
+                "acks": "all", "delivery.timeout.ms": int(LEASE * 500)}))
             with psycopg.connect("", autocommit=True) as database:
                 while True:
                     if not send_batch(database, producer, operation):
                         time.sleep(PAUSE)
-        except psycopg.OperationalError as error:
+        except (psycopg.OperationalError, confluent_kafka.KafkaException) as error:
             # what was claimed and not reported lapses, and is sent again
             print("sender: %r" % error, file=sys.stderr, flush=True)
             time.sleep(PAUSE)
@@ -47,20 +52,33 @@ def main(operation, settings):
 def send_batch(database, producer, operation):
     """Claims events, sends them together, and reports on each; how many there were."""
     events = database.execute(
-        "SELECT idem_key_id(key), key::text, generation, params"
+        "SELECT idem_key_tenant(key), idem_key_id(key), key::text, generation,"
+        " params->>'topic', params->>'key', (params->'body')::text"
         " FROM idem_claim_next(%s, %s, %s, make_interval(secs => %s))",
         (operation, BATCH, OWNER, LEASE)).fetchall()
     errors = {}
-    for event, key, generation, params in events:
-        # always the same record, from what is on record: only the generation knows of a repetition
-        producer.produce(params["topic"], json.dumps(params["body"]), params["key"],
-                         headers={"event-id": event},
-                         on_delivery=lambda error, record, key=key: errors.update({key: error}))
+    for tenant, event, key, generation, topic, record_key, body in events:
+        if topic is None or body is None:
+            errors[key] = KafkaError(KafkaError.INVALID_RECORD, "no topic, or no body")
+            continue
+        try:
+            # always the same record, from what is on record: only the generation knows of a
+            # repetition
+            producer.produce(
+                topic, body, record_key, headers={"tenant": tenant, "event-id": event},
+                on_delivery=lambda error, record, key=key: errors.update({key: error}))
+        except confluent_kafka.KafkaException as error:
+            if error.args[0].code() not in NEVER:
+                raise
+            errors[key] = error.args[0]
     producer.flush(LEASE)
-    for event, key, generation, params in events:
-        error = errors.get(key, "no answer")
+    for tenant, event, key, generation, *_ in events:
+        error = errors.get(key, NO_ANSWER)
         if error is None:
             report(database, "idem_complete", key, generation, None)
+        elif error.code() in NEVER:         # and must not keep the others waiting: a person decides
+            print("sender: %s: %s" % (key, error), file=sys.stderr, flush=True)
+            report(database, "idem_escalate", key, generation, {"error": str(error)})
         else:                               # it may be in the log all the same
             report(database, "idem_mark_unknown", key, generation, {"error": str(error)})
     return len(events)

@@ -206,6 +206,129 @@ def sender_dies_before_it_hears(story):
     consumer.stop()
 
 
+def never_sendable(story):
+    story.broker.create("sent-on")
+    story.broker.create("small", max_message_bytes="1000")
+    story.broker.create("keyed", cleanup_policy="compact")
+    messages = {
+        "no-topic": {"body": {}}, "no-body": {"topic": "sent-on"}, "no-object": [],
+        "empty-topic": {"topic": "", "body": {}}, "bad-topic": {"topic": "a b", "body": {}},
+        "no-key": {"topic": "keyed", "body": {}},
+        "too-large": {"topic": "sent-on", "body": {"text": "x" * 2000000}},
+        "too-large-there": {"topic": "small", "body": {"text": "xy" * 1000}},
+    }
+    for event, message in messages.items():
+        story.database.rows("SELECT idem_submit(%s, %s::jsonb)", "acme/EVENTS/" + event,
+                            json.dumps(message))
+    amount = "12345678901234567.89"
+    story.database.rows("SELECT idem_submit('acme/EVENTS/after-them', %s::jsonb)",
+                        '{"topic": "sent-on", "body": {"amount": %s}}' % amount)
+    sender = story.start("sender-3", os.path.join(PATTERNS, "kafka_sender.py"), "EVENTS",
+                         "bootstrap.servers=" + story.broker.address, SENDER_LEASE="3")
+    e2e.wait_for("the others", lambda: story.broker.records("sent-on"))
+    e2e.equal(story.broker.records("sent-on"), [(0, b'{"amount": %s}' % amount.encode())],
+              "what Kafka will never take does not keep the others waiting; money is not rounded")
+    e2e.wait_for("review", lambda: story.database.value("SELECT count(*) FROM idem_review")
+                 == len(messages))
+    e2e.equal(sorted(key.split("/")[2] for key in story.database.column(
+        "SELECT key::text FROM idem_review WHERE detail->>'error' IS NOT NULL")),
+              sorted(messages), "but awaits a person")
+    e2e.ok(sender.is_running(), "and the sender lives on")
+    sender.stop()
+    story.database.rows("SELECT idem_resolve(key, generation, 'rejected', 'no event')"
+                        " FROM idem_review")
+
+
+UNREADABLE = {
+    # event: value, headers, what is found
+    "no-json": ("{", None, "JSONDecodeError"),
+    "too-deep": ("[" * 100000, None, "RecursionError"),
+    "no-object": ("[]", None, "TypeError"),
+    "no-utf-8": (b"\xff", None, "UnicodeDecodeError"),
+    "no-amount": ('{"refund": "r-1"}', None, "KeyError"),
+    "null-refund": ('{"refund": null, "amount": 10}', None, "TypeError"),
+    "amount-true": ('{"refund": "r-1", "amount": true}', None, "TypeError"),
+    "amount-nan": ('{"refund": "r-1", "amount": NaN}', None, "TypeError"),
+    "nul": ('{"refund": "r\\u0000", "amount": 10}', None, "22P05"),
+    "no-id": ('{"refund": "r", "amount": 10}', {"event-id": ""}, "22P02"),
+    "nul-id": ('{"refund": "r", "amount": 10}', {"event-id": b"e\0"}, "DataError"),
+    "null-id": ('{"refund": "r", "amount": 10}', {"event-id": None}, "TypeError"),
+    "no-headers": ('{"refund": "r", "amount": 10}', {}, "KeyError"),
+    "of-another": ('{"refund": "r", "amount": 10}', {"event-id": "e", "tenant": "bolt"},
+                   "ValueError"),
+}
+
+
+def unreadable(story):
+    story.broker.create("unreadable")
+    producer = story.broker.producer()
+    for event, (value, headers, _) in UNREADABLE.items():
+        producer.produce("unreadable", value, event,
+                         headers={"event-id": event} if headers is None else headers)
+    producer.flush(e2e.PATIENCE)
+    story.broker.send("unreadable", (None, None))
+    amount = "12.3456789012345678901"
+    story.broker.send("unreadable", ("readable", '{"refund": "exact", "amount": %s}' % amount))
+    story.asked_for["acme/REFUND/exact"] = float(amount)
+    consumer = story.refunds("unreadable-1", "unreadable")
+    story.reaches("refunds", "unreadable", len(UNREADABLE) + 2)
+    e2e.equal(dict(story.database.rows(
+        "SELECT convert_from(decode(record->>'key', 'base64'), 'UTF8'), outcome FROM parked"
+        " WHERE record->>'topic' = 'unreadable'")),
+              {event: found for event, (_, _, found) in UNREADABLE.items()},
+              "what cannot be read, now or ever, is parked, and holds nobody up")
+    e2e.equal(story.database.value(
+        "SELECT decode(record->>'value', 'base64') FROM parked WHERE outcome = %s",
+        "UnicodeDecodeError"), b"\xff", "as it came")
+    e2e.equal(story.database.rows(
+        "SELECT refund_event.amount::text, params->>'amount' FROM idem_action"
+        " JOIN refund_event ON refund_event.key = idem_action.key::text WHERE event = 'readable'"), [(amount, amount)],
+              "what comes after it is not rounded")
+    e2e.ok(consumer.is_running(), "the consumer outlives all of it")
+    consumer.stop()
+
+
+def replaced_behind_its_back(story):
+    """Somebody was assigned a partition and died; the group never hears of it."""
+    story.broker.create("usurped")
+    consumer = story.stock("usurped-1", "usurped")
+    story.broker.send("usurped", *pieces("book"))
+    story.done("usurped", 0)
+    story.database.rows("SELECT idem_progress_assign(key, epoch) FROM idem_progress"
+                        " WHERE key = 'acme/stock/usurped/0'")
+    story.broker.send("usurped", *pieces("book", "pen"))
+    story.done("usurped", 0, 1, 2)
+    e2e.ok("is not the newest" in consumer.printed(),
+           "who was replaced and is not told so by the broker is assigned the partition again")
+    story.hold()
+    story.broker.send("usurped", *pieces("slow-usurped-1"))
+    e2e.wait_for("the slow one", lambda: story.is_slow("usurped-1"))
+    story.database.rows("SELECT idem_progress_assign(key, epoch) FROM idem_progress"
+                        " WHERE key = 'acme/stock/usurped/0'")
+    story.release()
+    story.done("usurped", 0, 1, 2, 3)
+    e2e.ok(True, "also if only a worker learns of it, and no record follows")
+    consumer.stop()
+
+
+def restored_to_an_earlier_moment(story):
+    story.broker.create("restored")
+    consumer = story.stock("restored-1", "restored", "broker")
+    story.broker.send("restored", *pieces("book", "pen"))
+    story.committed("restored", 2)
+    consumer.stop()
+    # as if the database had failed over to a standby that had not got the last commit
+    story.database.rows("DELETE FROM movement WHERE topic = 'restored' AND record = 1"
+                        " RETURNING record")
+    story.database.rows("UPDATE idem_progress SET position = 1, delivered = 1, lowest = 1"
+                        " WHERE key = 'acme/stock/restored/0' RETURNING key")
+    consumer = story.stock("restored-2", "restored", "broker")
+    story.done("restored", 0, 1)
+    e2e.equal(story.moved("restored"), [(0, "restored-1"), (1, "restored-2")],
+              "a database that lost commits gets the records again, whatever the broker was told")
+    consumer.stop()
+
+
 def killed_before_it_commits_to_the_broker(story):
     story.broker.create("unacked")
     first = story.stock("unacked-1", "unacked", "broker", "3600")
@@ -415,7 +538,8 @@ def consume_transform_produce(story):
 
 def story_of_all():
     story = Story()
-    for part in (producer_resends, sender_dies_before_it_hears,
+    for part in (producer_resends, sender_dies_before_it_hears, never_sendable, unreadable,
+                 replaced_behind_its_back, restored_to_an_earlier_moment,
                  killed_before_it_commits_to_the_broker, starts_from_the_database, out_of_order,
                  replaced_and_still_writing, aborted_transactions, compacted, recreated,
                  consume_transform_produce, at_random.everything_at_random):
