@@ -112,6 +112,13 @@ def faults(channel):
     channel.order(fault="refuse", method="GET")
     is_((channel.pay("get", 1)[0], channel.find("get")[0], channel.find("get")[0]), (201, 503, 200),
         "a fault waits for a request with its method")
+    channel.order(fault="garble", answer='{"paid": true}')
+    is_(channel.pay("garble", 1), (201, {"paid": True}), "garble: another answer")
+    is_(channel.find("garble")[0], 200, "garble: but paid")
+    channel.order(fault="drip", seconds=0.3)
+    begin = time.monotonic()
+    is_(channel.pay("drip", 1)[1]["key"], "drip", "drip: the answer comes")
+    is_(time.monotonic() - begin >= 0.3, True, "drip: over its time")
     channel.order(fault="refuse")
     channel.order(reset=True)
     is_(channel.pay("reset", 1)[0], 201, "a reset forgets the faults")
@@ -157,7 +164,7 @@ def main():
             promises(channel)
             faults(channel)
             hold(channel)
-            is_(channel.request("GET", "/control")[1]["received"], {"POST": 15, "GET": 8},
+            is_(channel.request("GET", "/control")[1]["received"], {"POST": 17, "GET": 9},
                 "requests are counted, whatever became of them")
             channel = ledger(channel, path)
             channel.kill()

@@ -18,6 +18,7 @@ import os
 import random
 import socket
 import sys
+import threading
 import time
 from urllib.parse import quote
 
@@ -36,26 +37,69 @@ class NoAnswer(Exception):
     """Nobody knows whether the channel did what it was asked."""
 
 
+class TooLate(Exception):
+    """The lease had ended before the channel was asked anything."""
+
+
 class Channel:
     def __init__(self, address):
         self.address = address
 
-    def request(self, method, path, body=None, headers={}):
+    def request(self, method, path, ends_at, body=None, headers={}):
         connection = http.client.HTTPConnection(self.address, timeout=CALL_TIMEOUT)
+        # time-outs of a socket begin anew with each byte of an answer
+        alarm = threading.Timer(CALL_TIMEOUT, lambda: self.give_up(connection))
         try:
+            connection.connect()            # may take long, if only to find the address
+            if time.monotonic() >= ends_at:
+                raise TooLate
+            alarm.start()
             connection.request(method, path, body, headers)
             response = connection.getresponse()
-            return response.status, json.loads(response.read())
-        except (OSError, http.client.HTTPException, ValueError) as error:
+            return response.status, self.read(response.read())
+        except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
             raise NoAnswer(repr(error)) from None
         finally:
+            alarm.cancel()
             connection.close()
 
-    def pay(self, key, params):
-        return self.request("POST", "/refunds", json.dumps(params), {"Idempotency-Key": key})
+    @staticmethod
+    def give_up(connection):
+        try:
+            connection.sock.shutdown(socket.SHUT_RDWR)
+        except (OSError, AttributeError):
+            pass                            # it is over already
 
-    def find(self, key):
-        return self.request("GET", "/refunds/" + quote(key, safe=""))
+    @staticmethod
+    def read(body):
+        """JSON, of the kind that the database takes too."""
+        answer = json.loads(body)
+        text = json.dumps(answer, ensure_ascii=False, allow_nan=False)
+        text.encode()                       # halves of characters are none
+        if "\\u0000" in text:
+            raise ValueError("a NUL")
+        return answer
+
+    @staticmethod
+    def name(key):
+        """The key, in characters that a header can carry: the same for both requests."""
+        return quote(key, safe="/")
+
+    def pay(self, key, params, ends_at):
+        return self.request("POST", "/refunds", ends_at, params.encode(),
+                            {"Idempotency-Key": self.name(key)})
+
+    def find(self, key, ends_at):
+        return self.request("GET", "/refunds/" + quote(self.name(key), safe=""), ends_at)
+
+
+def reference_in(answer):
+    """What the channel calls the payment, or None where it does not say so."""
+    reference = answer.get("reference") if isinstance(answer, dict) else None
+    if isinstance(reference, str) and reference.isprintable() and \
+            0 < len(reference.encode()) <= 512:
+        return reference
+    return None
 
 
 class Database:
@@ -107,7 +151,7 @@ class Worker:
             asked_at = time.monotonic()     # before the claim is sent: no later than the grant
             try:
                 grants = self.database.run((
-                    "SELECT key::text, outcome, generation, params"
+                    "SELECT key::text, outcome, generation, params::text"
                     " FROM idem_claim_next(%s, %s, %s, make_interval(secs => %s))",
                     (self.operation, BATCH, OWNER, LEASE)))
             except psycopg.OperationalError:
@@ -129,7 +173,7 @@ class Worker:
     def verify(self, grant, ends_at):
         """An attempt may have paid: ask, and pay only if it is certain that none has."""
         try:
-            status, answer = self.channel.find(grant["key"])
+            status, answer = self.channel.find(grant["key"], float("inf"))
         except NoAnswer as error:
             return self.unknown(grant, str(error))
         if status == 200:
@@ -138,7 +182,7 @@ class Worker:
             return self.unknown(grant, answer)
         asked_at = time.monotonic()
         verdicts = self.database.report((
-            "SELECT %s AS key, outcome, generation, params FROM idem_absent(%s, %s)",
+            "SELECT %s AS key, outcome, generation, params::text FROM idem_absent(%s, %s)",
             (grant["key"], grant["key"], grant["generation"])))
         # execute, under a new generation, where the absence is conclusive; else it waits
         for verdict in verdicts or []:
@@ -147,11 +191,12 @@ class Worker:
     def act(self, grant, ends_at):
         if time.monotonic() + CALL_TIMEOUT > ends_at:
             ends_at = self.renew(grant)
-        if time.monotonic() >= ends_at:     # too late to start a call: none was made
-            return self.release(grant, {"why": "the lease has ended"})
         try:
-            # what is on record, not what we have in hand: a repetition says the same again
-            status, answer = self.channel.pay(grant["key"], grant["params"])
+            # what is on record, as it is, not what we have in hand: a repetition says the same
+            # again, and no number is rounded
+            status, answer = self.channel.pay(grant["key"], grant["params"], ends_at)
+        except TooLate:                     # no call was made
+            return self.release(grant, {"why": "the lease has ended"})
         except NoAnswer as error:
             return self.unknown(grant, str(error))
         if status == 201:
@@ -176,7 +221,9 @@ class Worker:
 
     def paid(self, grant, answer):
         """The action is complete and the application has its row, or neither."""
-        key, reference = grant["key"], answer["reference"]
+        key, reference = grant["key"], reference_in(answer)
+        if reference is None:
+            return self.unknown(grant, answer)
         self.database.report(
             ("SELECT idem_complete(%s, %s, %s::jsonb, %s)",
              (key, grant["generation"], json.dumps({"reference": reference}), reference)),

@@ -36,6 +36,8 @@ used by the next requests to /refunds with its method, and then gone:
         slow     waits so many seconds, then does what was asked
         drop     closes the connection, having done nothing
         refuse   answers 503, having done nothing
+        garble   does what was asked, then answers with "answer", a text, instead
+        drip     does what was asked, then sends the answer over so many seconds
     {"release": true}       sends the answers that are held
     {"reset": true}         forgets all faults and releases what is held
 
@@ -56,7 +58,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote
 
 LIMIT = 1000                                # of an amount
-FAULTS = ("lose", "hold", "slow", "drop", "refuse")
+FAULTS = ("lose", "hold", "slow", "drop", "refuse", "garble", "drip")
 
 
 class Ledger:
@@ -125,7 +127,8 @@ class Control:
             if order.get("fault") not in FAULTS or order.get("method", "POST") not in self.received:
                 return False
             self.faults.append({"fault": order["fault"], "method": order.get("method", "POST"),
-                                "times": order.get("times", 1), "seconds": order.get("seconds", 1)})
+                                "times": order.get("times", 1), "seconds": order.get("seconds", 1),
+                                "answer": order.get("answer", "")})
             return True
 
     def state(self):
@@ -196,7 +199,12 @@ class Handler(BaseHTTPRequestHandler):
             return
         if name == "hold":
             self.server.control.hold()
-        self.answer(status, answer)
+        if name == "garble":
+            self.send(status, fault["answer"].encode())
+        elif name == "drip":
+            self.send(status, json.dumps(answer).encode(), fault["seconds"])
+        else:
+            self.answer(status, answer)
 
     def pay(self, key, request):
         if not key or request is None:
@@ -222,13 +230,18 @@ class Handler(BaseHTTPRequestHandler):
         return body if isinstance(body, dict) else None
 
     def answer(self, status, body):
-        text = json.dumps(body).encode()
+        self.send(status, json.dumps(body).encode())
+
+    def send(self, status, text, seconds=0):
         try:
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(text)))
             self.end_headers()
-            self.wfile.write(text)
+            for at in range(len(text) if seconds else 0):
+                self.wfile.write(text[at:at + 1])
+                time.sleep(seconds / len(text))
+            self.wfile.write(b"" if seconds else text)
         except OSError:
             self.close_connection = True    # the caller died while we worked for it
 
