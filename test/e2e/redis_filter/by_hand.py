@@ -28,7 +28,7 @@ def by_mark(server, channel, refund):
     if not server.set("paid:" + refund, "1", nx=True):
         return "duplicate"
     misfortune()
-    channel.pay(refund, {"amount": 10})
+    channel.pay(refund, '{"amount": 10}', float("inf"))
     return "paid"
 
 
@@ -38,7 +38,7 @@ def by_lock(server, channel, refund):
     if not server.set("lock:" + refund, "1", nx=True, px=1000):
         return "busy"
     misfortune()
-    channel.pay(refund, {"amount": 10})
+    channel.pay(refund, '{"amount": 10}', float("inf"))
     server.set("paid:" + refund, "1")
     server.delete("lock:" + refund)
     return "paid"
