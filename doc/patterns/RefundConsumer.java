@@ -14,12 +14,13 @@
  * pays, under the key that it is sent, and GET /refunds/KEY finds what was paid.
  */
 
-import java.io.IOException;
 import java.net.URI;
 import java.net.URLEncoder;
 import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
+import java.nio.ByteBuffer;
+import java.nio.charset.CharacterCodingException;
 import java.nio.charset.StandardCharsets;
 import java.sql.Connection;
 import java.sql.DriverManager;
@@ -28,8 +29,12 @@ import java.sql.ResultSet;
 import java.sql.SQLException;
 import java.time.Duration;
 import java.util.List;
-import java.util.Set;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import java.util.concurrent.locks.LockSupport;
+import java.util.regex.Pattern;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyContext;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
@@ -51,9 +56,9 @@ public class RefundConsumer {
         1200, 1800, 3600, 7200};
     static final int DEAD_LETTER = -1;          // what the broker is told instead of a level
 
-    // what will never be right, however often it comes
-    static final Set<String> HOPELESS = Set.of("conflict", "review", "expired", "22P02", "22004",
-        "22023", "54000", "54001", "ID007");
+    // what will never be right, however often it comes: outcomes, and SQLSTATEs of a claim
+    static final Pattern HOPELESS = Pattern.compile(
+        "conflict|review|expired|22(?!P03).*|54.*|ID007");
 
     final HttpClient http = HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).build();
     final ThreadLocal<Connection> connections = new ThreadLocal<>();
@@ -85,7 +90,7 @@ public class RefundConsumer {
                 level = levelOf(verdict.seconds);
                 break;
             default:                            // later and later
-                level = HOPELESS.contains(verdict.outcome) ? DEAD_LETTER
+                level = HOPELESS.matcher(verdict.outcome).matches() ? DEAD_LETTER
                     : Math.min(1 + message.getReconsumeTimes(), DELAYS.length);
         }
         System.out.println(String.join(" ", "" + message.getKeys(), message.getMsgId(),
@@ -138,8 +143,9 @@ public class RefundConsumer {
     }
 
     Verdict handle(MessageExt message) {
+        Verdict verdict = null;
         try {
-            Verdict verdict = claim(message);   // its COMMIT was answered, so a grant is one
+            verdict = claim(message);           // its COMMIT was answered, so a grant is one
             if (verdict.outcome.equals("verify")) {
                 verdict = verify(verdict);
             }
@@ -149,6 +155,10 @@ public class RefundConsumer {
             return verdict;
         } catch (SQLException error) {
             disconnect();
+            System.err.println(error);
+            if (verdict != null) {              // of a report: the message is not to blame
+                return verdict.became("unreported");
+            }
             String state = error.getSQLState();
             return new Verdict(0, null, state == null ? "08000" : state, 0, null, 0);
         } catch (RuntimeException | Error error) {
@@ -160,12 +170,12 @@ public class RefundConsumer {
     /** An attempt may have paid: ask, and pay only if it is certain that none has. */
     Verdict verify(Verdict verdict) throws SQLException {
         HttpResponse<String> response = call(request("/refunds/"
-            + URLEncoder.encode(verdict.key, StandardCharsets.UTF_8)).GET());
+            + URLEncoder.encode(name(verdict.key), StandardCharsets.UTF_8)).GET());
         if (response == null || response.statusCode() != 200 && response.statusCode() != 404) {
             return report("idem_mark_unknown", verdict, response);
         }
         if (response.statusCode() == 200) {
-            return paid(verdict, response.body());
+            return paid(verdict, response);
         }
         long askedAt = System.nanoTime();
         return verdict(askedAt, verdict.key,
@@ -178,11 +188,11 @@ public class RefundConsumer {
             return report("idem_release", verdict, null);   // too late to call, so none was made
         }
         HttpResponse<String> response = call(request("/refunds")
-            .header("Idempotency-Key", verdict.key)
+            .header("Idempotency-Key", name(verdict.key))
             .POST(HttpRequest.BodyPublishers.ofString(verdict.params)));
         int status = response == null ? 0 : response.statusCode();
         if (status == 201) {
-            return paid(verdict, response.body());
+            return paid(verdict, response);
         }
         if (status == 429 || status == 503) {   // the channel promises that it did nothing
             return report("idem_release", verdict, response);
@@ -200,6 +210,15 @@ public class RefundConsumer {
 
     // ---- the channel ----
 
+    /**
+     * The key, in characters that a header can carry: this client sends a question mark for others.
+     * As worker.py has it, and the same for both requests.
+     */
+    static String name(String key) {
+        return URLEncoder.encode(key, StandardCharsets.UTF_8).replace("+", "%20")
+            .replace("*", "%2A").replace("%7E", "~").replace("%2F", "/");
+    }
+
     HttpRequest.Builder request(String path) {
         return HttpRequest.newBuilder(URI.create("http://" + channel + path))
             .timeout(Duration.ofSeconds(CALL));
@@ -207,9 +226,13 @@ public class RefundConsumer {
 
     /** Null if nobody knows what became of it.  This client sends a POST only once. */
     HttpResponse<String> call(HttpRequest.Builder request) {
+        // the time-out of a request ends with the first line of the answer
+        Future<HttpResponse<String>> answer = http.sendAsync(request.build(),
+            HttpResponse.BodyHandlers.ofString());
         try {
-            return http.send(request.build(), HttpResponse.BodyHandlers.ofString());
-        } catch (IOException error) {
+            return answer.get(CALL, TimeUnit.SECONDS);
+        } catch (ExecutionException | TimeoutException error) {
+            answer.cancel(true);
             return null;
         } catch (InterruptedException error) {
             Thread.currentThread().interrupt();
@@ -228,10 +251,20 @@ public class RefundConsumer {
             + " FROM idem_claim(?, ?::jsonb, owner => ?, lease => make_interval(secs => ?),"
             + " transport => jsonb_build_object('msgId', ?::text, 'place', ?::text,"
             + " 'reconsumeTimes', ?::integer))",
-            message.getKeys(), new String(message.getBody(), StandardCharsets.UTF_8), OWNER, LEASE,
+            message.getKeys(), text(message.getBody()), OWNER, LEASE,
             message.getMsgId(), place(message), message.getReconsumeTimes());
     }
     // doc: end
+
+    /** What is no text is refused, not mended: it would be another one then. */
+    static String text(byte[] body) throws SQLException {
+        try {
+            return StandardCharsets.UTF_8.newDecoder()
+                .decode(ByteBuffer.wrap(body == null ? new byte[0] : body)).toString();
+        } catch (CharacterCodingException error) {
+            throw new SQLException("the body is not in UTF-8", "22021", error);
+        }
+    }
 
     Verdict verdict(long askedAt, String key, String call, Object... arguments)
             throws SQLException {
@@ -248,18 +281,26 @@ public class RefundConsumer {
 
     // doc: paid
     /** The action is complete and the application has its row, or neither. */
-    Verdict paid(Verdict verdict, String answer) throws SQLException {
-        say(verdict, () -> {
-            Connection connection = connection();
-            connection.setAutoCommit(false);
-            execute("SELECT idem_complete(?, ?, ?::jsonb, ?::jsonb->>'reference')",
-                verdict.key, verdict.generation, answer, answer);
-            execute("INSERT INTO refund_entry (key, amount, reference)"
-                + " VALUES (?, (?::jsonb->>'amount')::numeric, ?::jsonb->>'reference')"
-                + " ON CONFLICT DO NOTHING", verdict.key, verdict.params, answer);
-            connection.commit();
-            connection.setAutoCommit(true);
-        });
+    Verdict paid(Verdict verdict, HttpResponse<String> response) throws SQLException {
+        String answer = response.body();
+        try {
+            say(verdict, () -> {
+                Connection connection = connection();
+                connection.setAutoCommit(false);
+                execute("SELECT idem_complete(?, ?, ?::jsonb, ?::jsonb->>'reference')",
+                    verdict.key, verdict.generation, answer, answer);
+                execute("INSERT INTO refund_entry (key, amount, reference)"
+                    + " VALUES (?, (?::jsonb->>'amount')::numeric, ?::jsonb->>'reference')"
+                    + " ON CONFLICT DO NOTHING", verdict.key, verdict.params, answer);
+                connection.commit();
+                connection.setAutoCommit(true);
+            });
+        } catch (SQLException error) {
+            if (!String.valueOf(error.getSQLState()).matches("22.*|23502")) {
+                throw error;
+            }
+            return report("idem_mark_unknown", verdict, response);  // no answer that can be read
+        }
         return verdict.became("succeeded");
     }
     // doc: end
@@ -270,7 +311,7 @@ public class RefundConsumer {
         say(verdict, () -> execute("SELECT " + function + "(?, ?, jsonb_build_object("
             + "'status', ?::integer, 'body', ?::text))", verdict.key, verdict.generation,
             response == null ? null : response.statusCode(),
-            response == null ? null : response.body()));
+            response == null ? null : response.body().replace("\0", "")));
         return verdict.became("busy");
     }
 

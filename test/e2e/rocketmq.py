@@ -17,6 +17,7 @@ import re
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import unquote
 
 from psql import Session
 
@@ -180,8 +181,9 @@ class Shop:
         return e2e.wait_for("%s about %s" % (outcome, key), found, 180)
 
     def paid(self, operation):
-        return [entry for entry in self.channel.ledger() + self.slow_channel.ledger()
-                if entry["key"].split("/")[1] == operation]
+        entries = [dict(entry, key=unquote(entry["key"]))
+                   for entry in self.channel.ledger() + self.slow_channel.ledger()]
+        return [entry for entry in entries if entry["key"].split("/")[1] == operation]
 
     def times_paid(self, key):
         return [entry["key"] for entry in self.paid(key.split("/")[1])].count(key)
@@ -316,6 +318,8 @@ def dead_letters(shop):
     for key, body, outcome in (("acme/REFUND/twice", '{"amount": 11}', "conflict"),
                                (manual, '{"amount": 10}', "review"),
                                ("acme/REFUND/unreadable", "{", "22P02"),
+                               ("acme/REFUND/nul", '{"amount": "\\u0000"}', "22P05"),
+                               ("acme/REFUND/huge", '{"amount": 1e200000}', "22003"),
                                ("no-key", '{"amount": 10}', "22P02")):
         sent[shop.rocket.send("refunds", key, body)] = (key, body)
         e2e.equal(shop.wait_told(key, outcome)[-1][2], "0",
@@ -328,6 +332,34 @@ def dead_letters(shop):
     e2e.equal(e2e.query("SELECT count(*) AS n FROM idem_evidence WHERE call = 'conflict'"),
               [{"n": 1}], "and the conflict is on record")
     e2e.equal(shop.times_paid("acme/REFUND/twice"), 1, "nothing more was paid")
+
+
+def odd_answers(shop):
+    """A channel pays, and its answer is none: the message is not to blame."""
+    letters = len(shop.rocket.read("%DLQ%refunds_group"))
+    shop.channel.order(fault="drip", seconds=300)
+    dripping = "acme/REFUND/drips"
+    shop.ask_for(dripping, 10)
+    e2e.wait_for("the call", lambda: not shop.channel.order()["faults"])
+    for number, answer in enumerate(("paid", '{"reference": "re\\u0000"}', '{"reference": ""}')):
+        key = "acme/CHECKED/odd-%d" % number
+        shop.channel.order(fault="garble", answer=answer)
+        shop.ask_for(key, 10)
+        shop.wait_told(key, "succeeded")
+        e2e.equal(shop.times_paid(key), 1, "answered with %s: asked for, and paid once" % answer)
+    shop.wait_told(dripping, "succeeded")
+    e2e.equal(shop.times_paid(dripping), 1, "an answer that drips is not waited for for ever")
+    # two keys that the client would send as one
+    for key in ("acme/REFUND/zur\u00fcck", "acme/REFUND/zur\u00e4ck", "acme/CHECKED/10 \u20ac*~"):
+        shop.channel.order(fault="lose")
+        shop.ask_for(key, 10)
+        shop.wait_told(key, "succeeded")
+    e2e.equal(len(shop.channel.ledger()), len(e2e.query("SELECT key FROM refund_entry")),
+              "each key is a payment of its own, whatever is in it")
+    e2e.equal(len({row["channel_ref"] for row in e2e.query(
+        "SELECT channel_ref FROM idem_action WHERE key::text LIKE '%/zur%'")}), 2,
+              "with a reference of its own")
+    e2e.equal(len(shop.rocket.read("%DLQ%refunds_group")), letters, "no letter is dead")
 
 
 MOVED = "acme/REFUND/moved"
@@ -418,6 +450,7 @@ def story():
     consumer = killed_before_the_report(shop, consumer)
     reconsumed_later(shop)
     dead_letters(shop)
+    odd_answers(shop)
     moved = moved_begins(shop)
     consumer.stop()
     chaos(shop, numbers)
