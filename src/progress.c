@@ -117,6 +117,24 @@ refuse_stale(const Partition *partition, int64 generation)
 					 "Each call takes the generation that idem_progress_assign() granted.")));
 }
 
+/*
+ * After a failover or a restore an owner on record may have been delivered,
+ * or have done, what is not on record any more.  Going on from where he
+ * believes to be would pass that by, so he begins anew from what is.
+ */
+static void
+check_era(const Home *home, const Partition *partition)
+{
+	if (partition->generation >= idem_era_floor(home))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_STALE_GENERATION),
+			 errmsg("generation " INT64_FORMAT " of partition \"%s\" is of an era that is over",
+					partition->generation, idem_key_cstring(partition->key)),
+			 errdetail("The database was failed over or restored since it was granted, so what its owner was delivered or has done may not be on record."),
+			 errhint("Be assigned the partition again, and start from the offset that idem_progress_assign() answers.")));
+}
+
 static void
 refuse_unassigned(const IdemKey *key)
 {
@@ -326,6 +344,7 @@ idem_progress_fetched(PG_FUNCTION_ARGS)
 	key = allowed_key(fcinfo, &home, ACCESS_APPLICATION);
 	offsets = offsets_argument(fcinfo, 2);
 	open_owned(fcinfo, &home, key, PARTITION_LOCK_FETCH, &partition);
+	check_era(&home, &partition);
 	fetch = fetched(&partition, &offsets);
 	idem_partition_close(&partition);
 	PG_RETURN_ARRAYTYPE_P(construct_array(fetch.to_do, fetch.nto_do, INT8OID, sizeof(int64),
@@ -419,6 +438,7 @@ idem_progress_advance(PG_FUNCTION_ARGS)
 	idem_argument_require(fcinfo, 2, "next_offset");
 	next_offset = check_offset(PG_GETARG_INT64(2), "next_offset");
 	open_worked(fcinfo, &home, key, PARTITION_LOCK_ASSIGN, &partition);
+	check_era(&home, &partition);
 	advance(&partition, next_offset);
 	idem_partition_close(&partition);
 	PG_RETURN_VOID();

@@ -221,6 +221,8 @@ $reinstall->quit;
 
 start_partition('lost-owner');
 start_partition('kept-owner');
+$node->safe_psql('postgres', q{SELECT idem_progress_assign('acme/stock/kept-serial')});
+$node->safe_psql('postgres', q{SELECT idem_progress_advance('acme/stock/kept-serial', 1, 101)});
 $node->backup('backup');
 my $standby = PostgreSQL::Test::Cluster->new('progress_standby');
 $standby->init_from_backup($node, 'backup', has_streaming => 1);
@@ -233,6 +235,10 @@ $standby->poll_query_until('postgres', 'SELECT count(*) = 0 FROM pg_stat_wal_rec
   or die 'the standby goes on receiving';
 is(answer($node, "SELECT * FROM idem_progress_assign('acme/stock/lost-owner')"),
 	'2|100', 'lost: an assignment');
+is(answer($node, "SELECT idem_progress_fetched('acme/stock/kept-owner', 1, '{200,201}')"),
+	'{200,201}', 'lost: what an owner was delivered');
+is(answer($node, "SELECT idem_progress_advance('acme/stock/kept-serial', 1, 102)"),
+	'', 'lost: what a serial one has done');
 $standby->promote;
 foreach my $call ("fetched('acme/stock/lost-owner', 2, '{100}')",
 	"done('acme/stock/lost-owner', 2, '{100}')", "advance('acme/stock/lost-owner', 2, 101)")
@@ -240,7 +246,19 @@ foreach my $call ("fetched('acme/stock/lost-owner', 2, '{100}')",
 	is(answer($standby, "SELECT idem_progress_$call"), 'ID002', "its owner is refused: $call");
 }
 is(answer($standby, "SELECT idem_progress_done('acme/stock/kept-owner', 1, '{100}')"),
-	'', 'an owner on record goes on');
+	'', 'an owner on record finishes what is on record');
+is(answer($standby, "SELECT idem_progress_fetched('acme/stock/kept-owner', 1, '{202}')"),
+	'ID002', 'and is refused where he would pass by what was lost');
+is(answer($standby, "SELECT idem_progress_advance('acme/stock/kept-serial', 1, 103)"),
+	'ID002', 'so is a serial one');
+foreach my $partition ('kept-owner', 'kept-serial')
+{
+	is( answer(
+			$standby,
+			"SELECT generation > 1, next_offset FROM idem_progress_assign('acme/stock/$partition')"),
+		't|101',
+		"$partition: assigned anew, it starts from what is on record");
+}
 my ($generation, $next_offset) = split /\|/,
   answer($standby, "SELECT * FROM idem_progress_assign('acme/stock/lost-owner')");
 cmp_ok($generation, '>', 2**32, 'the next generation is of a new era');
