@@ -3,16 +3,19 @@ filter.py: marks in Redis that spare the database most duplicates.  redis.md bes
 explains why the marks decide nothing.
 
     marks = Marks(redis.Redis.from_url(..., socket_timeout=0.2))
-    what = consume(database, marks, "acme/shop/order-1-placed", {"item": "book"}, act)
+    what = consume(database, marks, "acme/shop/order-1-placed", '{"item": "book"}', act)
 
-A mark says that an event is on record: a hit is a duplicate.  No mark says nothing.
+A mark says that an event is on record: a hit is a duplicate.  No mark says nothing.  The body is
+the JSON as it came, and no transaction may be open.
 """
 
 import hashlib
 import json
 import os
+from decimal import Decimal
 
 import redis
+from psycopg.pq import TransactionStatus
 
 TTL = int(os.environ.get("MARKS_TTL", 3600))            # seconds; how long does not matter
 
@@ -22,33 +25,35 @@ class Marks:
         self.server = server
 
     @staticmethod
-    def mark(payload):
-        """The same event with another payload must not hit: the database calls it a conflict."""
-        return hashlib.sha256(json.dumps(payload, sort_keys=True).encode()).hexdigest().encode()
+    def mark(body):
+        """The same event with another body must not hit: the database calls it a conflict."""
+        return hashlib.sha256(body.encode()).hexdigest().encode()
 
-    def has(self, key, payload):
+    def has(self, key, body):
         try:
-            return self.server.get("consumed:" + key) == self.mark(payload)
+            return self.server.get("consumed:" + key) == self.mark(body)
         except redis.RedisError:
             return False                    # no cache: the database knows
 
-    def set(self, key, payload):
+    def set(self, key, body):
         """Only once the COMMIT has been answered."""
         try:
-            self.server.set("consumed:" + key, self.mark(payload), ex=TTL)
+            self.server.set("consumed:" + key, self.mark(body), ex=TTL)
         except redis.RedisError:
             pass                            # then the next one asks the database
 
 
-def consume(database, marks, key, payload, act):
+def consume(database, marks, key, body, act):
     """Consumes an event: hit, or what idem_consume answers.  First or not, it is committed."""
-    if marks.has(key, payload):
+    if database.info.transaction_status != TransactionStatus.IDLE:
+        raise ValueError("in an open transaction the mark would be set before the COMMIT")
+    if marks.has(key, body):
         return "hit"
     with database.transaction():
         outcome = database.execute("SELECT outcome FROM idem_consume(%s, %s::jsonb)",
-                                   (key, json.dumps(payload))).fetchone()[0]
+                                   (key, body)).fetchone()[0]
         if outcome == "first":
-            act(database, payload)
+            act(database, json.loads(body, parse_float=Decimal))
     if outcome in ("first", "duplicate"):
-        marks.set(key, payload)
+        marks.set(key, body)
     return outcome

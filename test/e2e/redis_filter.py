@@ -8,6 +8,7 @@ without idem_action.
 # packages: redis-server python3-redis python3-psycopg
 # minutes: 4
 
+import json
 import os
 import signal
 import subprocess
@@ -123,6 +124,31 @@ def died(shop):
     e2e.ok(shop.marked() <= on_record(), "whatever is marked is on record")
 
 
+def not_committed(shop):
+    """A mark must not be set in a transaction that may yet roll back."""
+    marks = pattern.Marks(redis.Redis(port=shop.server.port))
+    with psycopg.connect("") as database:   # not in autocommit mode
+        database.execute("SELECT 1")
+        try:
+            pattern.consume(database, marks, "acme/shop/five", '{"item": "book"}',
+                            lambda *_: None)
+        except ValueError:
+            pass
+        database.rollback()
+    e2e.ok("acme/shop/five" not in shop.marked(), "in an open transaction nothing is marked")
+    e2e.equal(shop.deliver("five"), "first", "and nothing is lost when it rolls back")
+
+
+def rounded(shop):
+    """Two bodies that a double cannot tell apart."""
+    marks = pattern.Marks(redis.Redis(port=shop.server.port))
+    with psycopg.connect("", autocommit=True) as database:
+        e2e.equal([pattern.consume(database, marks, "acme/shop/six", '{"amount": %s}' % amount,
+                                   lambda *_: None)
+                   for amount in ("12345678901234567.89", "12345678901234567.88")],
+                  ["first", "conflict"], "what differs by a cent is no hit")
+
+
 def at_random(shop):
     """Events that come up to five times, while marks come and go."""
     numbers = e2e.random_numbers()
@@ -143,7 +169,7 @@ def at_random(shop):
             elif chance < 0.1 and shop.marked():
                 shop.redis.delete("consumed:" + numbers.choice(sorted(shop.marked())))
             found.append(pattern.consume(
-                database, marks, "acme/shop/" + event, {"item": event},
+                database, marks, "acme/shop/" + event, json.dumps({"item": event}),
                 lambda connection, payload: connection.execute("INSERT INTO taken VALUES (%s)",
                                                                (payload["item"],))))
     e2e.note({what: found.count(what) for what in set(found)})
@@ -223,6 +249,8 @@ def story():
     spared(shop)
     lost(shop)
     died(shop)
+    not_committed(shop)
+    rounded(shop)
     at_random(shop)
     channel = e2e.Channel(is_forgetful=True)
     mark_alone(shop, channel)

@@ -4,6 +4,7 @@ consume.py: one delivery, with doc/patterns/filter.py, and a death on request.
     python3 consume.py REDIS_PORT KEY ITEM [before-commit|before-mark|after-mark]
 """
 
+import json
 import os
 import signal
 import sys
@@ -21,9 +22,9 @@ def die_at(moment):
 
 
 class MortalMarks(pattern.Marks):
-    def set(self, key, payload):
+    def set(self, key, body):
         die_at("before-mark")
-        super().set(key, payload)
+        super().set(key, body)
         die_at("after-mark")
 
 
@@ -34,4 +35,4 @@ def take_from_stock(database, payload):
 
 with psycopg.connect("", autocommit=True) as connection:
     print(pattern.consume(connection, MortalMarks(redis.Redis(port=int(sys.argv[1]))), sys.argv[2],
-                          {"item": sys.argv[3]}, take_from_stock))
+                          json.dumps({"item": sys.argv[3]}), take_from_stock))
