@@ -24,6 +24,8 @@ $node->safe_psql(
 		backoff_base => '50 ms', backoff_max => '200 ms',
 		channel_queryable => true, absence_visible_after => '4 s');
 	SELECT idem_define_operation('EXACT', effect => 'external');
+	SELECT idem_define_operation('LATE', effect => 'external', lease => '2 s',
+		backoff_base => '50 ms', backoff_max => '200 ms');
 });
 
 my @children;    # and what they print to, since closing that would wait for them
@@ -133,7 +135,27 @@ worker.Worker("EXACT", Channel()).work()
 PYTHON
 is(readline($said), "$amount\n", 'money is not rounded on its way');
 
-is(kill(0, map { $_->{pid} } @children), 3, 'the workers live on');
+# the address is found, and the connection accepted, when the lease has ended: no call is made
+$node->safe_psql('postgres', q{SELECT idem_submit('acme/LATE/r-1', '{"amount": 10}')});
+start("$directory/worker.log", '-c', <<"PYTHON");
+import http.client, sys, time
+sys.path.insert(0, "$source/doc/patterns")
+import worker
+connect, late = http.client.HTTPConnection.connect, [3]
+def connect_late(self):
+    connect(self)
+    time.sleep(late.pop() if late else 0)
+http.client.HTTPConnection.connect = connect_late
+worker.Worker("LATE", worker.Channel("$address")).work()
+PYTHON
+is_settled('acme/LATE/r-1', 'a connection that takes longer than the lease');
+is( answer(
+		$node, q{SELECT string_agg(call, ' ' ORDER BY recorded_at) FROM idem_evidence
+			WHERE key = 'acme/LATE/r-1'}),
+	'submit claim release claim complete',
+	'is not used: the action is given back uncalled');
+
+is(kill(0, map { $_->{pid} } @children), 4, 'the workers live on');
 is(answer($node, 'SELECT count(*) FROM idem_violations'), '0', 'no evidence contradicts a record');
 diag(slurp_file("$directory/worker.log")) if !Test::More->builder->is_passing;
 
