@@ -140,7 +140,7 @@ static Statement select_history = {
 	" WHEN 'mark_unknown' THEN 'may have been executed, nobody knows'"
 	" WHEN 'release' THEN 'given back: this attempt did nothing'"
 	" WHEN 'escalate' THEN 'left to a person by its owner'"
-	" WHEN 'cancel' THEN 'cancelled before anybody was granted it'"
+	" WHEN 'cancel' THEN 'cancelled before anybody executed it'"
 	" WHEN 'resolve' THEN 'an operator decided: ' || state"
 	" WHEN 'declare_loss' THEN 'may have been executed: a loss was declared'"
 	" WHEN 'conflict' THEN 'refused: other parameters under the same key'"
