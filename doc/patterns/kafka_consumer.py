@@ -100,17 +100,18 @@ class Consumer:
                 # an offset that the broker does not have is a loss, or another topic
                 "auto.offset.reset": "error"}))
             try:
-                with psycopg.connect("", autocommit=True) as self.database:
-                    self.database.execute("SET lock_timeout = '30s'")
-                    self.consume(client)
+                try:
+                    with psycopg.connect("", autocommit=True) as self.database:
+                        self.database.execute("SET lock_timeout = '30s'")
+                        self.consume(client)
+                finally:
+                    self.generations.clear()    # what the workers have not begun they leave alone
+                    client.close()          # may still have us assigned something, and that fail
             except (psycopg.OperationalError, KafkaException, Outdated) as error:
                 if self.failure is not None:
                     raise                   # the workers have ended
                 tell(error)
                 time.sleep(PAUSE)
-            finally:
-                self.generations.clear()    # what the workers have not begun they leave alone
-                client.close()
 
     def consume(self, client):
         look_at = time.monotonic() + COMMIT_EVERY
