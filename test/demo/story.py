@@ -198,7 +198,8 @@ def start_kafka():
     return "Kafka on " + server.address
 
 
-START = {"rabbitmq": start_rabbitmq, "kafka": start_kafka, "": lambda: "the outbox"}
+START = {"rabbitmq": start_rabbitmq, "kafka": start_kafka,
+         "": lambda: "the outbox, a queue in the database"}
 
 
 class Story:
@@ -225,7 +226,10 @@ class Story:
               % (self.session.run("SHOW server_version")[0], self.channel.address))
         print("Requests come through %s, at least once." % carrier)
         print("The contract of REFUND: an external effect, a lease of %d s.  The channel can be\n"
-              "asked by key; that a repeated call is harmless is not promised." % LEASE, flush=True)
+              "asked by key; that a repeated call is harmless is not promised." % LEASE)
+        print("A verdict says what a worker may do now: execute the action, verify (only ask\n"
+              "whether it was executed), or nothing.  Who may is its owner for the lease; the\n"
+              "generation counts such grants, and only the newest owner may report.", flush=True)
 
     def tear_down(self):
         for worker in self.workers:
