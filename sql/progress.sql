@@ -37,6 +37,7 @@ SELECT idem_progress_committable('pr/pr/gaps/0');
 -- an offset that was never delivered (CASES S7), one in a gap, one that is done: nothing moves
 SELECT idem_progress_fetched('pr/pr/orders/3', 1, '{103,104}');
 SELECT idem_progress_done('pr/pr/orders/3', 1, '{200}');
+SELECT idem_progress_done('pr/pr/orders/3', 1, '{105}');
 SELECT idem_progress_done('pr/pr/orders/3', 1, '{100}');
 \set VERBOSITY sqlstate
 SELECT idem_progress_done('pr/pr/orders/3', 1, '{103,200}');

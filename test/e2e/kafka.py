@@ -282,8 +282,8 @@ def unreadable(story):
         "UnicodeDecodeError"), b"\xff", "as it came")
     e2e.equal(story.database.rows(
         "SELECT refund_event.amount::text, params->>'amount' FROM idem_action"
-        " JOIN refund_event ON refund_event.key = idem_action.key::text WHERE event = 'readable'"), [(amount, amount)],
-              "what comes after it is not rounded")
+        " JOIN refund_event ON refund_event.key = idem_action.key::text WHERE event = 'readable'"),
+        [(amount, amount)], "what comes after it is not rounded")
     e2e.ok(consumer.is_running(), "the consumer outlives all of it")
     consumer.stop()
 
@@ -376,7 +376,8 @@ def out_of_order(story):
     passed = [offset for offset in range(22) if offset % 4 != 1]
     story.done("parallel", *passed)
     story.committed("parallel", 1)
-    e2e.ok(True, "%d of 22 are done, and the broker is told of the one before the slow one" % len(passed))
+    e2e.ok(True, "%d of 22 are done, and the broker is told of the one before the slow one"
+           % len(passed))
     time.sleep(0.5)
     e2e.equal(story.broker.committed("parallel-broker", "parallel"), 1, "for as long as it takes")
     story.release()
