@@ -73,7 +73,7 @@ SELECT rolname, has_type_privilege(oid, 'idem_key', 'USAGE') AND has_type_privil
     AND has_type_privilege(oid, 'idem_consumption', 'USAGE') AS has_types
 FROM pg_roles WHERE rolname LIKE 'regress_ac%' ORDER BY 1;
 
--- S4: both tenants have an r-17, and know nothing of each other
+-- both tenants have an r-17, and know nothing of each other
 SET ROLE regress_ac_a;
 SELECT outcome, generation FROM idem_claim('ac_a/AC_REFUND/r-17', '{"of": "a"}');
 SELECT idem_once('ac_a/AC_LOCAL/r-17', '1');

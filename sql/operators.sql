@@ -163,7 +163,7 @@ SELECT idem_revoke('regress_op_one', 'operator', 'op'), idem_revoke('regress_op_
 REVOKE ALL ON SCHEMA public FROM regress_op_one, regress_op_monitor;
 DROP ROLE regress_op_one, regress_op_monitor;
 
--- S2: an action whose message died, one released and one unknown, replayed with the same ids
+-- an action whose message died, one released and one unknown, replayed with the same ids
 SELECT outcome FROM idem_claim('op/OP_N/s2-released', '{}', owner => 'w1')
 UNION ALL SELECT outcome FROM idem_claim('op/OP_Q/s2-unknown', '{}', owner => 'w1');
 SELECT idem_release('op/OP_N/s2-released', 1, '"shut down"', '0'), idem_mark_unknown('op/OP_Q/s2-unknown', 1, '"time-out"', '0');

@@ -16,7 +16,7 @@ $$;
 SELECT * FROM idem_progress_assign('pr/pr/orders/3');
 SELECT idem_progress_committable('pr/pr/orders/3') IS NULL AS unknown;
 
--- delivered 100, 101, 102; done 102 and 101, then 100 (CASES S5)
+-- delivered 100, 101, 102; done 102 and 101, then 100
 SELECT idem_progress_fetched('pr/pr/orders/3', 1, '{100,101,102}');
 SELECT idem_progress_committable('pr/pr/orders/3');
 SELECT idem_progress_done('pr/pr/orders/3', 1, '{102}'), idem_progress_done('pr/pr/orders/3', 1, '{101}');
@@ -26,7 +26,7 @@ SELECT idem_progress_done('pr/pr/orders/3', 1, '{100}');
 SELECT idem_progress_committable('pr/pr/orders/3');
 SELECT count(*) FROM idem_progress_offset WHERE key = 'pr/pr/orders/3';
 
--- gaps (CASES S6)
+-- gaps
 SELECT idem_progress_assign('pr/pr/gaps/0');
 SELECT idem_progress_fetched('pr/pr/gaps/0', 1, '{100,103,107}');
 SELECT idem_progress_done('pr/pr/gaps/0', 1, '{100,107}');
@@ -34,7 +34,7 @@ SELECT idem_progress_committable('pr/pr/gaps/0');
 SELECT idem_progress_done('pr/pr/gaps/0', 1, '{103}');
 SELECT idem_progress_committable('pr/pr/gaps/0');
 
--- an offset that was never delivered (CASES S7), one in a gap, one that is done: nothing moves
+-- an offset that was never delivered, one in a gap, one that is done: nothing moves
 SELECT idem_progress_fetched('pr/pr/orders/3', 1, '{103,104}');
 SELECT idem_progress_done('pr/pr/orders/3', 1, '{200}');
 SELECT idem_progress_done('pr/pr/orders/3', 1, '{105}');
@@ -90,7 +90,7 @@ SELECT idem_progress_done('pr/pr/orders/3', 1, '{106}');
 SELECT * FROM idem_progress_assign('pr/pr/orders/3');
 SELECT idem_progress_committable('pr/pr/orders/3');
 SELECT count(*) FROM idem_progress_open WHERE key = 'pr/pr/orders/3';
--- the former owner is refused, whatever he says (CASES S8)
+-- the former owner is refused, whatever he says
 SELECT idem_progress_done('pr/pr/orders/3', 1, '{103}');
 \set VERBOSITY sqlstate
 SELECT idem_progress_fetched('pr/pr/orders/3', 1, '{108}');
@@ -106,7 +106,7 @@ SELECT idem_progress_done('pr/pr/orders/3', 2, '{103}');
 SELECT idem_progress_done('pr/pr/orders/3', 2, '{106}');
 \set VERBOSITY default
 SELECT pr_look('pr/pr/orders/3');
--- he starts a little before, 105 does not come again (compacted): it does not hold him back (CASES S9)
+-- he starts a little before, 105 does not come again (compacted): it does not hold him back
 SELECT idem_progress_fetched('pr/pr/orders/3', 2, '{101,102,103,104,106,108}');
 SELECT pr_look('pr/pr/orders/3');
 SELECT idem_progress_committable('pr/pr/orders/3');
@@ -126,7 +126,7 @@ SELECT idem_progress_committable('pr/pr/orders/3');
 SELECT idem_progress_fetched('pr/pr/orders/3', 3, '{111,112,113}');
 SELECT pr_look('pr/pr/orders/3');
 
--- a topic that was created anew (CASES S3)
+-- a topic that was created anew
 SELECT * FROM idem_progress_assign('pr/pr/orders/3', 'topic-id-2');
 SELECT idem_progress_committable('pr/pr/orders/3') IS NULL AS unknown;
 SELECT idem_progress_fetched('pr/pr/orders/3', 4, '{0,1,5}');

@@ -87,7 +87,7 @@ sub arguments
 		'--failures-detailed', @files, $node->connstr('postgres'));
 }
 
-# ---- C6: a to z and z to a ----
+# ---- a to z and z to a ----
 
 my $alphabet = q{
 	\set turn :turn + 1
@@ -108,14 +108,14 @@ my $alphabet = q{
 };
 my ($out, $err) =
   run_command([ arguments(2, 100, alphabet => { script => $alphabet, weight => 1 }) ]);
-like($out, qr/actually processed: 200\//, 'C6: a hundred batches each');
-like($out, qr/number of failed transactions: 0 /, 'C6: none is given up');
-like($out, qr/number of deadlock failures: 0 /, 'C6: no deadlock');
+like($out, qr/actually processed: 200\//, 'a hundred batches each');
+like($out, qr/number of failed transactions: 0 /, 'none is given up');
+like($out, qr/number of deadlock failures: 0 /, 'no deadlock');
 is( answer(
 		$node, q{SELECT count(*) % 26, count(*) >= 75 * 26 FROM idem_event
 		WHERE idem_key_operation(key) = 'alphabet'}),
 	'0|t',
-	'C6: whole batches are on record');
+	'whole batches are on record');
 
 # ---- the same events, shuffled, to three consumers ----
 
