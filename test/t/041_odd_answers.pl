@@ -74,7 +74,8 @@ sub is_settled
 	my ($key, $name) = @_;
 
 	ok($node->poll_query_until('postgres', "SELECT state = 'succeeded' FROM idem_status('$key')"),
-		$name);
+		$name)
+	  or die "a worker has ended, or waits:\n" . slurp_file("$directory/worker.log");
 }
 
 sub ledger
@@ -157,7 +158,6 @@ is( answer(
 
 is(kill(0, map { $_->{pid} } @children), 4, 'the workers live on');
 is(answer($node, 'SELECT count(*) FROM idem_violations'), '0', 'no evidence contradicts a record');
-diag(slurp_file("$directory/worker.log")) if !Test::More->builder->is_passing;
 
 END
 {
