@@ -137,6 +137,8 @@ SELECT * FROM idem_progress_assign('pr/pr/orders/3', 'topic-id-2');
 SELECT idem_progress_assign('pr/pr/orders/3');
 SELECT pr_look('pr/pr/orders/3');
 SELECT count(idem_progress_assign('pr/pr/epochs/0', n::text)) FROM generate_series(1, 40) n;
+-- nor leaves the epoch out where it was passed before
+SELECT idem_progress_assign('pr/pr/epochs/0');
 SELECT generation, epoch, cardinality(former_epochs), former_epochs[1] FROM idem_progress WHERE key = 'pr/pr/epochs/0';
 
 -- a serial consumer, who keeps his place with his results

@@ -11,7 +11,8 @@
  * An epoch is a life of the topic, with offsets of its own.  Another one
  * starts afresh.  Nobody returns to one that is over: a process whose idea of
  * the topic is outdated would have everything done again, and so would the
- * next one that knows better.
+ * next one that knows better.  So would one that leaves the epoch out where
+ * others pass it.
  */
 #include "idem_action.h"
 #include "row.h"
@@ -52,6 +53,16 @@ refuse_former(const Partition *partition, text *epoch)
 			 errhint("The topic was created anew: look up its id again. A new epoch needs a name that was not used before.")));
 }
 
+static void
+refuse_left_out(const Partition *partition)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_ILLEGAL_TRANSITION),
+			 errmsg("the epoch of partition \"%s\" is left out", idem_key_cstring(partition->key)),
+			 errdetail("The partition is in epoch \"%s\".", text_to_cstring(partition->epoch)),
+			 errhint("Pass the id that the broker gave the topic, as was done before.")));
+}
+
 static bool
 is_same_epoch(const text *a, const text *b)
 {
@@ -65,7 +76,7 @@ text_array(Datum *elements, int n)
 	return construct_array(elements, n, TEXTOID, -1, false, TYPALIGN_INT);
 }
 
-/* the former epochs and the one that ends; refuses to return to one of them */
+/* the former epochs and the one that ends; refuses to return to one of them, or to none */
 static ArrayType *
 end_epoch(const Partition *partition, text *epoch)
 {
@@ -77,6 +88,8 @@ end_epoch(const Partition *partition, text *epoch)
 	for (int i = 0; i < n; i++)
 		if (is_same_epoch(DatumGetTextPP(former[i]), epoch))
 			refuse_former(partition, epoch);
+	if (VARSIZE_ANY_EXHDR(epoch) == 0)
+		refuse_left_out(partition);
 	ended = palloc((n + 1) * sizeof(Datum));
 	memcpy(ended, former, n * sizeof(Datum));
 	ended[n++] = PointerGetDatum(partition->epoch);

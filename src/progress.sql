@@ -53,7 +53,7 @@ CREATE FUNCTION idem_progress_assign(key idem_key, epoch text DEFAULT '') RETURN
     AS 'MODULE_PATHNAME' LANGUAGE c VOLATILE PARALLEL UNSAFE COST 10000;
 
 COMMENT ON FUNCTION idem_progress_assign(idem_key, text) IS
-    'makes the caller the owner of a partition (key tenant/consumer/topic/partition), under a generation higher than any before; waits for the transactions of the owner before; another epoch starts afresh, one that is over is ID003; ID006; source: doc/progress.md';
+    'makes the caller the owner of a partition (key tenant/consumer/topic/partition), under a generation higher than any before; waits for the transactions of the owner before; another epoch starts afresh, one that is over, or left out where one was passed, is ID003; ID006; source: doc/progress.md';
 
 CREATE FUNCTION idem_progress_fetched(key idem_key, generation bigint, offsets bigint[])
     RETURNS bigint[]

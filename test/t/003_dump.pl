@@ -74,7 +74,7 @@ $node->safe_psql(
 	-- a partition with offsets that are open and done
 	SELECT idem_define_consumer('stock');
 	SELECT idem_progress_assign('acme/stock/orders/3', 'former');
-	SELECT idem_progress_assign('acme/stock/orders/3');
+	SELECT idem_progress_assign('acme/stock/orders/3', 'topic-id');
 	SELECT idem_progress_fetched('acme/stock/orders/3', 2, '{100,101,102}');
 	SELECT idem_progress_done('acme/stock/orders/3', 2, '{101}');
 
@@ -203,7 +203,7 @@ sub check_continuation
 		'0|t', "$database: purging goes on");
 	is( answer(
 			$server, q{SELECT idem_progress_done('acme/stock/orders/3', 2, '{100}');
-			SELECT * FROM idem_progress_assign('acme/stock/orders/3');}, $database),
+			SELECT * FROM idem_progress_assign('acme/stock/orders/3', 'topic-id');}, $database),
 		"\n$floor|102",
 		"$database: a partition goes on where it was, in the era");
 	is( answer(
