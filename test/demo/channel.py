@@ -238,10 +238,10 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(text)))
             self.end_headers()
-            for at in range(len(text) if seconds else 0):
-                self.wfile.write(text[at:at + 1])
-                time.sleep(seconds / len(text))
-            self.wfile.write(b"" if seconds else text)
+            parts = [text[at:at + 1] for at in range(len(text))] if seconds else [text]
+            for part in parts:
+                self.wfile.write(part)
+                time.sleep(seconds / len(parts))
         except OSError:
             self.close_connection = True    # the caller died while we worked for it
 

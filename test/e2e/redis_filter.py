@@ -193,10 +193,6 @@ def worker(program, channel):
                      {"PATTERNS": PATTERNS, "WORKER_LEASE": "2"})
 
 
-def is_asleep(child):
-    return set(child.thread_states()) == {"T"}
-
-
 def paid(channel, refund):
     return sum(entry["key"] == refund for entry in channel.ledger())
 
@@ -212,7 +208,7 @@ def mark_alone(shop, channel):
 
 def lock_alone(shop, channel):
     first = by_hand(shop, channel, "lock", "r-2", "sleep")
-    e2e.wait_for("its sleep", lambda: is_asleep(first))
+    e2e.wait_for("its sleep", first.is_frozen)
     e2e.wait_for("the end of the lock", lambda: not shop.redis.exists("lock:r-2"))
     by_hand(shop, channel, "lock", "r-2").wait()
     e2e.equal(paid(channel, "r-2"), 1, "a lock alone: its owner sleeps, it expires, another pays")
@@ -225,7 +221,7 @@ def with_idem_action(channel):
     for refund, wakes in (("acme/REFUND/r-1", False), ("acme/REFUND/r-2", True)):
         e2e.execute("SELECT idem_submit('%s', '{\"amount\": 10}')" % refund)
         first = worker(os.path.join(PROGRAMS, "sleeper.py"), channel)
-        e2e.wait_for("its sleep", lambda: is_asleep(first))
+        e2e.wait_for("its sleep", first.is_frozen)
         if not wakes:
             first.kill()
         second = worker(os.path.join(PATTERNS, "worker.py"), channel)

@@ -170,7 +170,10 @@ class Child:
     def freeze(self):
         """Until it is sent SIGCONT; when this returns, none of its threads runs any more."""
         self.signal(signal.SIGSTOP)
-        wait_for("the rest of %s" % self.name, lambda: set(self.thread_states()) <= {"T"})
+        wait_for("the rest of %s" % self.name, self.is_frozen)
+
+    def is_frozen(self):
+        return set(self.thread_states()) == {"T"}
 
     def thread_states(self):
         """A letter each, as ps has it."""
